@@ -1,0 +1,279 @@
+#ifndef SPW_SHM_LAYOUT_H
+#define SPW_SHM_LAYOUT_H
+/*
+ * What lies in the pool's shared objects, byte by byte. Chunks are unknown here: the state table
+ * and the records inside rings are laid out in tier/layout.h.
+ *
+ * Objects of a pool NAME of user UID (directory --shm-dir, prefix "spillway-UID-NAME"):
+ *
+ *   .lock      never mapped; who is alive is told by OFD write locks on its bytes:
+ *              byte 0 the daemon, 1 + k worker k, 64 + c client c
+ *   .ctl       written by the daemon alone
+ *   .feed.K    written by worker K alone
+ *   .client.C  one half written by client C, the other half, lane by lane, by each worker
+ *   .kv.C      client C's KV blocks in host memory: what its GPU memory is where there is a GPU
+ *   .data.K    payload of shard K, written by worker K alone; clients never map it
+ *
+ * All are created by the daemon, all bytes reserved, and published by storing `version` last.
+ */
+#include "shm/atomic.h"
+#include "shm/base.h"
+
+#define SPW_LAYOUT_VERSION 1u
+#define SPW_REGION_MAGIC 0x31594157304c5053ull
+#define SPW_ENDIAN_MARK 0x01020304u
+
+#define SPW_LOCK_DAEMON 0u
+#define SPW_LOCK_WORKER(k) (1u + (k))
+#define SPW_LOCK_CLIENT(c) (64u + (c))
+
+enum spw_region_kind {
+    SPW_REGION_CTL = 1,
+    SPW_REGION_FEED = 2,
+    SPW_REGION_CLIENT = 3,
+    SPW_REGION_KV = 4,
+    SPW_REGION_DATA = 5,
+};
+
+/* First bytes of every object.
+ *      0 +-----------------------------------------------+ creator; version last, with release
+ *        | version  magic  layout_hash  size  pool_id[2] |
+ *     48 | kind  index  page_bytes  endian               |
+ *    128 +-----------------------------------------------+ */
+struct spw_region_header {
+    alignas(64) spw_atomic64 version; /* 0 until the object is whole                */
+    uint64_t magic;
+    uint64_t layout_hash; /* of all sizes and offsets                   */
+    uint64_t size_bytes;
+    uint64_t pool_id[2]; /* random, new with every creation            */
+    uint32_t kind;       /* enum spw_region_kind                       */
+    uint32_t index;      /* k or c                                     */
+    uint32_t page_bytes;
+    uint32_t endian;
+    uint8_t reserved[64];
+};
+SPW_LAYOUT_SIZE(struct spw_region_header, 128);
+SPW_LAYOUT_FIELD(struct spw_region_header, pool_id, 32);
+SPW_LAYOUT_FIELD(struct spw_region_header, kind, 48);
+
+/* Sizes of a pool: computed once by the daemon, stored in ctl, checked by whoever attaches. */
+struct spw_geometry {
+    uint32_t workers;          /* 1..32                                            */
+    uint32_t clients;          /* 1..127, the last one is kept for the tools       */
+    uint32_t capacity_chunks;  /* resident chunks a shard holds                    */
+    uint32_t slots;            /* capacity + reserve, a shard                      */
+    uint32_t slot_bytes;       /* payload bytes of a slot, a multiple of 64        */
+    uint32_t update_records;   /* of an update ring, a power of two                */
+    uint32_t gate_records;     /* the gate moves by this many, a power of two      */
+    uint32_t command_slots;    /* of a command lane, a power of two                */
+    uint32_t completion_slots; /* of a completion lane, a power of two             */
+    uint32_t index_buckets;    /* of a state table's index                         */
+    uint32_t kv_blocks;        /* of a client's host KV, 0 = none                  */
+    uint32_t kv_block_bytes;   /* a multiple of 64                                 */
+    uint8_t reserved[16];
+};
+SPW_LAYOUT_SIZE(struct spw_geometry, 64);
+
+/* ---- ctl ------------------------------------------------------------------------------------ */
+
+enum spw_pool_phase { SPW_POOL_STARTING = 0, SPW_POOL_SERVING = 1, SPW_POOL_CLOSED = 2 };
+enum spw_worker_phase { SPW_WORKER_DOWN = 0, SPW_WORKER_UP = 1, SPW_WORKER_REAPED = 2 };
+
+/* One line a worker; the daemon writes it, since a dead worker can't say that it is dead. */
+struct spw_worker_state {
+    alignas(64) spw_atomic32 phase; /* enum spw_worker_phase                     */
+    uint32_t reserved0;
+    spw_atomic64 incarnation; /* repeats feed.k's; where they differ: down */
+    spw_atomic64 pid;         /* for display                               */
+    spw_atomic64 restarts;
+    uint8_t reserved1[32];
+};
+SPW_LAYOUT_SIZE(struct spw_worker_state, 64);
+
+/* The daemon's answer to a client's mailbox request. */
+struct spw_reply {
+    alignas(64) spw_atomic64 seq; /* the request's seq; stored last, with release */
+    spw_atomic64 value;
+    spw_atomic64 status;          /* 0 or a negative errno, sign extended         */
+    spw_atomic64 generation;      /* of the client that asked                     */
+    char text[32];
+};
+SPW_LAYOUT_SIZE(struct spw_reply, 64);
+
+/* What a client says of a space, in its mailbox and in ctl; plain bytes, compared whole. */
+struct spw_group_record {
+    uint32_t kind; /* enum spw_group_kind in sched/verdict.h */
+    uint32_t block_tokens;
+    uint64_t window_tokens;
+    uint32_t chunk_bytes; /* payload of one part, at most slot_bytes */
+    uint32_t reserved;
+    uint64_t nominal_bytes; /* what pacing counts for one part        */
+};
+SPW_LAYOUT_SIZE(struct spw_group_record, 32);
+
+struct spw_space_record {
+    char fingerprint[256]; /* model, weights, dtype, layout, hash scheme, seed; NUL padded */
+    uint32_t blocks_per_chunk;
+    uint32_t hash_unit_tokens;
+    uint32_t groups;
+    uint32_t ranks;
+    struct spw_group_record group[SPW_GROUP_COUNT_MAX];
+};
+SPW_LAYOUT_SIZE(struct spw_space_record, 784);
+
+/* A space of the pool. The record never changes once `ready` is stored; masks only grow. */
+struct spw_space_slot {
+    alignas(64) spw_atomic64 ready; /* 1 when the record is whole; release        */
+    uint8_t reserved[56];
+    spw_atomic64 rank_workers[SPW_RANKS_MAX]; /* bit k: worker k keeps parts of this rank */
+    struct spw_space_record record;
+};
+SPW_LAYOUT_SIZE(struct spw_space_slot, 1152);
+
+struct spw_ctl {
+    struct spw_region_header header;
+    struct spw_geometry geometry;
+    alignas(64) spw_atomic32 phase; /* enum spw_pool_phase                         */
+    spw_atomic32 bell;              /* workers sleep on it: raised to stop them    */
+    spw_atomic64 daemon_pid;        /* for display                                 */
+    spw_atomic64 started_ns;        /* CLOCK_REALTIME, for display                 */
+    uint8_t reserved[40];
+    struct spw_worker_state worker[SPW_WORKERS_MAX];
+    struct spw_reply reply[SPW_CLIENTS_MAX + 1];
+    struct spw_space_slot space[SPW_SPACES_MAX];
+};
+SPW_LAYOUT_FIELD(struct spw_ctl, geometry, 128);
+SPW_LAYOUT_FIELD(struct spw_ctl, phase, 192);
+SPW_LAYOUT_FIELD(struct spw_ctl, worker, 256);
+SPW_LAYOUT_FIELD(struct spw_ctl, reply, 256 + 2048);
+SPW_LAYOUT_FIELD(struct spw_ctl, space, 256 + 2048 + 8192);
+
+/* ---- feed.k --------------------------------------------------------------------------------- */
+
+#define SPW_COUNTERS_MAX 64u
+
+struct spw_feed_head {
+    struct spw_region_header header;
+    alignas(64) spw_atomic64 incarnation; /* 0 before the first worker; see tier/adopt.h */
+    alignas(64) spw_atomic64 gate;        /* positions up to it may be overwritten       */
+    alignas(64) spw_atomic64 tail;        /* highest position published                  */
+    alignas(64) spw_atomic32 asleep;      /* 1 while the worker may be in futex_waitv    */
+    uint32_t reserved0;
+    alignas(64) spw_atomic64 bytes_done; /* store stream, nominal bytes                 */
+    spw_atomic64 bytes_queued;
+    spw_atomic64 passes; /* loop passes, for display                    */
+    uint8_t reserved1[40];
+    alignas(64) spw_atomic64 counter[SPW_COUNTERS_MAX];
+    spw_atomic64 acked[SPW_CLIENTS_MAX + 1];  /* generation of client c that is served here  */
+    spw_atomic64 fenced[SPW_CLIENTS_MAX + 1]; /* step of client c that is void, and earlier  */
+    spw_atomic64 space_generation[SPW_SPACES_MAX]; /* raised by a reset                        */
+};
+SPW_LAYOUT_FIELD(struct spw_feed_head, incarnation, 128);
+SPW_LAYOUT_FIELD(struct spw_feed_head, gate, 192);
+SPW_LAYOUT_FIELD(struct spw_feed_head, tail, 256);
+SPW_LAYOUT_FIELD(struct spw_feed_head, asleep, 320);
+SPW_LAYOUT_FIELD(struct spw_feed_head, counter, 448);
+
+/* Parts of feed.k behind its head, as offsets from the region's start. */
+struct spw_feed_map {
+    uint64_t ring_off;    /* update_records x 32 bytes                                    */
+    uint64_t entry_off;   /* slots x 64 bytes (tier/layout.h)                             */
+    uint64_t key_off;     /* slots x 64 bytes                                             */
+    uint64_t index_off;   /* index_buckets x 64 bytes                                     */
+    uint64_t copying_off; /* one bit a slot of the whole pool, shard-major, 64-bit words;
+                             shard s starts at word s * words_per_shard                   */
+    uint64_t size_bytes;
+};
+
+/* ---- client.c ------------------------------------------------------------------------------- */
+
+#define SPW_MAILBOX_BYTES 65536u
+
+enum spw_mail_kind { SPW_MAIL_OPEN_SPACE = 1, SPW_MAIL_STOP = 2 };
+
+struct spw_mailbox {
+    alignas(64) spw_atomic32 bell; /* low 32 bits of seq: the daemon sleeps on it     */
+    spw_atomic32 kind;             /* enum spw_mail_kind                              */
+    spw_atomic64 seq;              /* stored last of the request, with release        */
+    spw_atomic64 length_bytes;
+    uint8_t reserved[40];
+    uint8_t bytes[SPW_MAILBOX_BYTES];
+};
+SPW_LAYOUT_SIZE(struct spw_mailbox, 64 + SPW_MAILBOX_BYTES);
+
+/* A client's side of its lanes to worker k. */
+struct spw_lane_client {
+    alignas(64) spw_atomic64 command_tail; /* commands sent; workers sleep on its low half */
+    spw_atomic64 command_base;             /* where this generation's commands begin       */
+    spw_atomic64 completion_head;          /* completions reaped                           */
+    uint8_t reserved[40];
+};
+SPW_LAYOUT_SIZE(struct spw_lane_client, 64);
+
+/* Worker k's side of its lanes to a client. */
+struct spw_lane_worker {
+    alignas(64) spw_atomic64 command_head; /* commands taken: a load's claim stands before */
+    spw_atomic64 completion_tail;          /* completions sent                             */
+    uint8_t reserved[48];
+};
+SPW_LAYOUT_SIZE(struct spw_lane_worker, 64);
+
+struct spw_client_head {
+    struct spw_region_header header;
+    alignas(64) spw_atomic64 generation; /* of the process that holds the lock; only grows */
+    spw_atomic64 pid;                    /* for display                                    */
+    char label[48];                      /* for display                                    */
+    alignas(64) spw_atomic64 step;       /* number of the current or last step             */
+    alignas(64) spw_atomic64 applied[SPW_WORKERS_MAX]; /* 0 outside a step, else 1 + position */
+    alignas(64) spw_atomic64 counter[SPW_COUNTERS_MAX];
+    struct spw_lane_client lane[SPW_WORKERS_MAX];
+    struct spw_mailbox mailbox;
+    struct spw_lane_worker worker_lane[SPW_WORKERS_MAX]; /* line k: worker k alone          */
+};
+SPW_LAYOUT_FIELD(struct spw_client_head, generation, 128);
+SPW_LAYOUT_FIELD(struct spw_client_head, step, 192);
+SPW_LAYOUT_FIELD(struct spw_client_head, applied, 256);
+SPW_LAYOUT_FIELD(struct spw_client_head, counter, 512);
+SPW_LAYOUT_FIELD(struct spw_client_head, lane, 1024);
+SPW_LAYOUT_FIELD(struct spw_client_head, mailbox, 3072);
+
+struct spw_client_map {
+    uint64_t pin_off;        /* one bit a slot of the pool, laid out like copying bits       */
+    uint64_t command_off;    /* workers x command_slots x 64 bytes, written by the client    */
+    uint64_t completion_off; /* workers x completion_slots x 64 bytes, lane k by worker k    */
+    uint64_t size_bytes;
+};
+
+/* A slot of a command or completion lane. */
+struct spw_lane_slot {
+    alignas(64) spw_atomic64 seq; /* position + 1 once published              */
+    spw_atomic64 word[7];         /* 56 bytes of payload, stored before seq   */
+};
+SPW_LAYOUT_SIZE(struct spw_lane_slot, 64);
+
+/* A record of the update ring. */
+struct spw_ring_slot {
+    alignas(32) spw_atomic64 seq; /* its position once published (from 1)     */
+    spw_atomic64 word[3];
+};
+SPW_LAYOUT_SIZE(struct spw_ring_slot, 32);
+
+/** 64-bit words of one shard's bits in a claim bitmap. */
+static inline uint64_t spw_claim_words(const struct spw_geometry *geometry)
+{
+    return (geometry->slots + 63u) / 64u;
+}
+
+/** Check @geometry as bytes from outside; 0, or -EBADMSG with the offending field in @err. */
+int spw_geometry_check(const struct spw_geometry *geometry, struct spw_error *err);
+
+/** Where things lie; the one place that computes it. @geometry must have passed the check. */
+void spw_feed_map_init(const struct spw_geometry *geometry, struct spw_feed_map *out_map);
+void spw_client_map_init(const struct spw_geometry *geometry, struct spw_client_map *out_map);
+uint64_t spw_kv_size_bytes(const struct spw_geometry *geometry);
+uint64_t spw_data_size_bytes(const struct spw_geometry *geometry);
+
+/** Hash over every size and offset of the shared layout: differs whenever a layout differs. */
+uint64_t spw_layout_hash(void);
+
+#endif
