@@ -1,0 +1,84 @@
+#ifndef SPW_SHM_BCAST_RING_H
+#define SPW_SHM_BCAST_RING_H
+/*
+ * Update ring: one worker writes, every attached process reads all of it.
+ *
+ *   roles     writer: the owning worker only; readers: any process, mapped read-only
+ *   progress  publish and drain are wait-free; no system calls; readers are never waited for
+ *   order     records arrive in publish order, or the reader is told it was lapped
+ *   position  of a record: from 1 up, never reused, also the sequence in its slot; position p
+ *             lies in slot (p - 1) mod N. tail = highest position published
+ *   gate      positions up to it may have been overwritten; moved G at a time, stored with a
+ *             release fence before the first payload word of a batch. A copy of position p is
+ *             whole iff p + N > gate, read after the copy
+ *   crash     a writer dead in a batch leaves nothing that is trusted, but its cells are
+ *             spoilt: a successor resumes after the highest sequence found and never lowers
+ *             the gate. A dead reader leaves nothing
+ *   pairs     [UR-1] record before its seq -> drain   [UR-2] gate before payload -> lap check
+ *             [UR-3] tail -> spw_bcast_tail()
+ */
+#include "shm/layout.h"
+
+/** A record's payload: three words (24 bytes), laid out by tier/layout.h. */
+struct spw_record {
+    uint64_t word[3];
+};
+
+/** Writer's end. Process-local, caller's memory; one thread. */
+struct spw_bcast_writer {
+    struct spw_ring_slot *slot;
+    spw_atomic64 *gate_at;
+    spw_atomic64 *tail_at;
+    uint64_t tail; /* highest position published */
+    uint64_t gate;
+    uint32_t mask;
+    uint32_t gate_records;
+};
+
+/** Reader's end. Process-local, caller's memory; one thread. Shared memory is only read. */
+struct spw_bcast_reader {
+    const struct spw_ring_slot *slot;
+    const spw_atomic64 *gate_at;
+    const spw_atomic64 *tail_at;
+    uint64_t cursor; /* position last drained, 0 = none */
+    uint32_t mask;
+};
+
+/**
+ * Make a writer of the ring in feed @head / @slot. It resumes after whatever is there: an empty
+ * (zeroed) ring starts at position 1; after a crash the highest sequence in the slots or tail
+ * counts, the gate is taken over as it is. Also stores the tail found. @records and @gate_records
+ * are powers of two, gate_records < records (1-record rings are refused with -EINVAL).
+ */
+int spw_bcast_writer_init(struct spw_bcast_writer *writer, struct spw_feed_head *head,
+                          struct spw_ring_slot *slot, uint32_t records, uint32_t gate_records);
+
+/** Set an unused ring's start, so that tests begin near a wrap: next position is @tail + 1. */
+void spw_bcast_start_at(struct spw_feed_head *head, struct spw_ring_slot *slot, uint32_t records,
+                        uint64_t tail);
+
+/**
+ * Publish @count records (0 = no-op; batches longer than what one gate move may cover are split
+ * inside). Returns the position of the first. Never blocks, no system call.
+ */
+uint64_t spw_bcast_publish(struct spw_bcast_writer *writer, const struct spw_record *records,
+                           uint32_t count);
+
+int spw_bcast_reader_init(struct spw_bcast_reader *reader, const struct spw_feed_head *head,
+                          const struct spw_ring_slot *slot, uint32_t records);
+
+/** Highest position published. [UR-3] acquire. */
+uint64_t spw_bcast_tail(const struct spw_bcast_reader *reader);
+
+/**
+ * Copy the next records out of the ring.
+ *
+ * @out_records  caller's array of @max records; the i-th has position old cursor + 1 + i
+ *
+ * Polls the slots, not the tail. Never blocks, never allocates, no system call. Returns the number
+ * copied, 0 if there is no news; -EOVERFLOW when the writer lapped this reader (cursor is left
+ * where it was): empty the view, resync from the state table, then drain again.
+ */
+int spw_bcast_drain(struct spw_bcast_reader *reader, struct spw_record *out_records, uint32_t max);
+
+#endif

@@ -1,0 +1,94 @@
+#ifndef SPW_SHM_REGION_H
+#define SPW_SHM_REGION_H
+/*
+ * Shared-memory objects: create, publish, attach, unlink.
+ *
+ *   roles     the daemon creates and unlinks; workers and clients only attach
+ *   progress  system calls; never on the hot path
+ *   crash     a creator that dies leaves an object whose version is 0: attachers answer
+ *             "not ready", the next daemon removes it
+ *   pairs     [RG-1] publish -> attach
+ */
+#include "shm/layout.h"
+
+#include <sys/types.h>
+
+#define SPW_POOL_NAME_BYTES 48u
+#define SPW_PATH_BYTES 256u
+
+/** Where a pool's objects are. Plain data; `shm_dir` without a trailing slash. */
+struct spw_pool_path {
+    char shm_dir[128];
+    char name[SPW_POOL_NAME_BYTES + 1];
+    uint32_t uid;
+};
+
+/** A mapped object. Process-local; a zeroed one is valid for spw_region_detach(). */
+struct spw_region {
+    struct spw_region_header *header; /* = start of the mapping */
+    uint64_t size_bytes;
+    bool writable;
+};
+
+struct spw_region_config {
+    const struct spw_pool_path *path;
+    enum spw_region_kind kind;
+    uint32_t index;      /* k or c, 0 for ctl                                             */
+    uint64_t size_bytes; /* rounded up to whole pages by the callee                       */
+    uint32_t mode;       /* permission bits, set on the descriptor whatever the umask is  */
+    int64_t gid;         /* group, -1 = leave                                             */
+    uint64_t pool_id[2];
+};
+
+/**
+ * Check a pool's name and directory and fill @out_path. @shm_dir NULL = "/dev/shm".
+ * Names: 1..48 of [A-Za-z0-9._-], no leading dot. -EINVAL names what is wrong.
+ */
+int spw_pool_path_init(struct spw_pool_path *out_path, const char *shm_dir, const char *name,
+                       uint32_t uid, struct spw_error *err);
+
+/** Write the path of an object ("... .feed.3") into @out, SPW_PATH_BYTES long. */
+void spw_region_name(const struct spw_pool_path *path, enum spw_region_kind kind, uint32_t index,
+                     char *out);
+/** The same for the lock object. */
+void spw_lock_name(const struct spw_pool_path *path, char *out);
+
+/**
+ * Create an object with all its bytes reserved, mapped read-write and MADV_DONTFORK; version is
+ * still 0. Payload kinds (KV, DATA) are left out of core dumps.
+ *
+ * -ENOSPC: wanted bytes, available bytes, mount point and remedy are in @err, nothing is left
+ * behind. -EEXIST: an object of that name is there. -EACCES and the like as the kernel says.
+ */
+int spw_region_create(const struct spw_region_config *config, struct spw_region *out_region,
+                      struct spw_error *err);
+
+/** Store the version: from now on others may attach. [RG-1] release. */
+void spw_region_publish(struct spw_region *region);
+
+/**
+ * Map an existing object; never creates, resizes or unlinks. Checked in this order, the first
+ * difference is named in @err: -ENOENT no such object; -EACCES owner and mode; -EAGAIN its creator
+ * has not published it (or died before); -EBADMSG magic, kind, index, size, page size, endianness
+ * make no sense; -EPROTONOSUPPORT version or layout hash, both values given.
+ * @want_bytes 0, or the least size the caller will use.
+ */
+int spw_region_attach(const struct spw_pool_path *path, enum spw_region_kind kind, uint32_t index,
+                      bool writable, uint64_t want_bytes, struct spw_region *out_region,
+                      struct spw_error *err);
+
+/** Unmap. NULL and zeroed regions are fine. */
+void spw_region_detach(struct spw_region *region);
+
+/**
+ * Unlink the name of an object, if it still names the object with @pool_id (NULL = whatever is
+ * there, also a half-made one). 0 also when there is none.
+ */
+int spw_region_unlink(const struct spw_pool_path *path, enum spw_region_kind kind, uint32_t index,
+                      const uint64_t *pool_id, struct spw_error *err);
+
+/** Bind [start, start + bytes) to NUMA node @node before first touch; -1 = don't. 0 or -errno;
+ * a refusal is no reason to stop: the caller says so once and goes on. */
+int spw_region_bind_node(void *start, uint64_t bytes, int32_t node);
+
+#endif
