@@ -1,0 +1,78 @@
+#ifndef SPW_SHM_POOL_H
+#define SPW_SHM_POOL_H
+/*
+ * All objects of one pool, mapped as a role needs them.
+ *
+ *   daemon    creates everything, holds lock byte 0, writes ctl, reads mailboxes
+ *   worker k  maps ctl and other feeds read-only; feed.k, all client.*, all kv.* and data.k
+ *             read-write; other data.* read-only
+ *   client c  maps ctl and feed.* read-only; its own client.c and kv.c read-write
+ *   tool      maps ctl, feed.*, client.* read-only
+ */
+#include "shm/client.h"
+#include "shm/region.h"
+
+enum spw_pool_role { SPW_ROLE_DAEMON, SPW_ROLE_WORKER, SPW_ROLE_CLIENT, SPW_ROLE_TOOL };
+
+/** Process-local; zeroed is valid for spw_pool_detach(). */
+struct spw_pool {
+    struct spw_pool_path path;
+    struct spw_geometry geometry; /* private copy, checked */
+    struct spw_feed_map feed_map;
+    struct spw_client_map client_map;
+    struct spw_ctl *ctl;
+    struct spw_feed_head *feed[SPW_WORKERS_MAX];
+    uint8_t *data[SPW_WORKERS_MAX];                 /* first slot's payload, or NULL */
+    struct spw_client_view client[SPW_CLIENTS_MAX]; /* .head NULL where not mapped   */
+    uint8_t *kv[SPW_CLIENTS_MAX];                   /* first block, or NULL          */
+    struct spw_region region_ctl;
+    struct spw_region region_feed[SPW_WORKERS_MAX];
+    struct spw_region region_data[SPW_WORKERS_MAX];
+    struct spw_region region_client[SPW_CLIENTS_MAX];
+    struct spw_region region_kv[SPW_CLIENTS_MAX];
+    int lock_fd; /* opened by attach and create; 0 when zeroed, so never 0 otherwise */
+};
+
+struct spw_pool_config {
+    struct spw_pool_path path;
+    struct spw_geometry geometry;
+    uint32_t mode;
+    int64_t gid;
+    int32_t shard_node[SPW_WORKERS_MAX]; /* NUMA node of each shard, -1 = any */
+};
+
+/**
+ * Daemon: take the pool's name and create all objects; phase is STARTING, every object published.
+ * Left-overs of a dead daemon are removed first (their ctl is marked closed), those of a living
+ * one refused with -EBUSY and its pid for display. On failure nothing of ours is left behind.
+ */
+int spw_pool_create(const struct spw_pool_config *config, struct spw_pool *out_pool,
+                    struct spw_error *err);
+
+/**
+ * Map an existing pool.
+ * @index  the worker's k or the client's c; ignored for tools
+ * -ENOENT no such pool; -EOWNERDEAD its daemon is dead (not for tools and workers); -EAGAIN it is
+ * still starting (clients only); -EPROTONOSUPPORT other layout; -EBADMSG damaged.
+ */
+int spw_pool_attach(const struct spw_pool_path *path, enum spw_pool_role role, uint32_t index,
+                    struct spw_pool *out_pool, struct spw_error *err);
+
+/** Client: take the first free client object (never the last one unless @tools), map it and
+ * its KV. Returns c, or -EBUSY: all taken, the limit is named. The pool must be attached as CLIENT with
+ * index SPW_CLIENTS_MAX (= none yet). */
+int spw_pool_take_client(struct spw_pool *pool, bool tools, struct spw_error *err);
+
+/** Unmap everything and close the lock descriptor. */
+void spw_pool_detach(struct spw_pool *pool);
+
+/** Daemon: unlink every object of this pool (by pool id) and the lock object. */
+int spw_pool_unlink(struct spw_pool *pool, struct spw_error *err);
+
+/** Pieces of a mapped feed.k. */
+static inline void *spw_pool_feed_at(const struct spw_pool *pool, uint32_t k, uint64_t off)
+{
+    return (uint8_t *)pool->feed[k] + off;
+}
+
+#endif

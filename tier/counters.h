@@ -1,0 +1,49 @@
+#ifndef SPW_TIER_COUNTERS_H
+#define SPW_TIER_COUNTERS_H
+/*
+ * What a worker counts, in feed.k; written by it alone, shown by `spillway stat`. A counter counts
+ * events of the kind named, once each; offered = stored + present + refused + cancelled + failed
+ * + open, in chunks, at any quiet moment.
+ */
+#define SPW_WORKER_COUNTERS(X)                                                                     \
+    X(commands, "commands taken")                                                                  \
+    X(chunks_offered, "chunks asked for by reserves that were taken")                              \
+    X(chunks_stored, "chunks that became READY")                                                   \
+    X(chunks_present, "offered, but FILLING or READY here already")                                \
+    X(refused_no_slot, "offered, no slot to be had")                                               \
+    X(refused_queue_full, "offered, store queue full")                                             \
+    X(refused_stale, "offered with an old space generation, step or incarnation")                  \
+    X(refused_bad, "offered or asked with values that make no sense")                              \
+    X(stores_cancelled, "reserved, then cancelled or its client gone")                             \
+    X(stores_expired, "reserved, no run within the limit")                                         \
+    X(stores_failed, "copy ended with an error")                                                   \
+    X(chunks_loaded, "loads that ended well")                                                      \
+    X(loads_stale, "loads whose source was no longer that chunk (fenced client)")                  \
+    X(loads_failed, "copy ended with an error")                                                    \
+    X(loads_cancelled, "begun, then cancelled or its client gone")                                 \
+    X(loads_expired, "begun, no run within the limit")                                             \
+    X(runs_refused, "runs of a ticket that is gone or not theirs")                                 \
+    X(evicted, "READY chunks retired to make room")                                                \
+    X(touches, "chunks made most recent")                                                          \
+    X(updates, "records published")                                                                \
+    X(freed, "slots that became FREE")                                                             \
+    X(fences, "clients fenced for staying in a step")                                              \
+    X(clients_gone, "client generations found dead or handed over")                                \
+    X(late_completions, "ends of copies whose job was gone")                                       \
+    X(resets, "spaces reset")                                                                      \
+    X(bytes_stored, "payload bytes stored")                                                        \
+    X(bytes_loaded, "payload bytes loaded")                                                        \
+    X(sleeps, "times the worker slept")
+
+enum spw_worker_counter {
+#define X(name, text) SPW_WORKER_##name,
+    SPW_WORKER_COUNTERS(X)
+#undef X
+        SPW_WORKER_COUNTER_COUNT
+};
+
+/** Short name and meaning of a counter; static strings. */
+const char *spw_worker_counter_name(enum spw_worker_counter counter);
+const char *spw_worker_counter_text(enum spw_worker_counter counter);
+
+#endif

@@ -1,0 +1,102 @@
+#ifndef SPW_TIER_SHARD_H
+#define SPW_TIER_SHARD_H
+/*
+ * A shard as its worker drives it: slots, their states, recency, news, reclamation. The one place
+ * that changes the state table, and it always changes the table first, then publishes.
+ *
+ *                 reserve               ready                retire
+ *        FREE -------------> FILLING ----------> READY -------------> RETIRED
+ *          ^                    |  retire (store failed or ended early)  |
+ *          |                    +----------------------------------------+
+ *          +-------------------------- reclaim ------------------------- +
+ *
+ *   roles     one worker thread; everybody else reads the table, the ring and the copying bits
+ *   recency   exact LRU over READY slots: touched or made READY last = evicted last
+ *   capacity  resident (FILLING + READY) slots never exceed capacity; the slots above it are the
+ *             reserve that reclamation works with
+ *   reclaim   design 5, tests/model/reclaim.pml: RETIRED record at p, full fence, clients' words
+ *             0 or > p, pins, command tails, heads; FREE, full fence; handed out only when no
+ *             worker's copying bit covers it
+ */
+#include "shm/bcast_ring.h"
+#include "shm/pool.h"
+#include "tier/table.h"
+
+struct spw_shard; /* opaque, process-local */
+
+struct spw_shard_config {
+    struct spw_pool *pool; /* borrowed; mapped as worker @k */
+    uint32_t k;
+    uint64_t fence_limit_ns; /* a client inside a step for longer may be fenced */
+    /* true if client c is known dead at this generation: its words and pins don't count */
+    bool (*client_dead)(void *ctx, uint32_t c, uint64_t generation);
+    void *ctx;
+};
+
+/**
+ * Adopt shard @k (a fresh one is the same with nothing in it): repair the table, take the next
+ * incarnation, publish keyless records up to the highest version, retire anew what is RETIRED,
+ * rebuild index and recency. Idempotent: a death inside it leaves work for the next adopter.
+ */
+int spw_shard_open(const struct spw_shard_config *config, struct spw_shard **out_shard,
+                   struct spw_error *err);
+void spw_shard_close(struct spw_shard *shard);
+uint64_t spw_shard_incarnation(const struct spw_shard *shard);
+
+/** What a reserve of one key came to. */
+enum spw_reserve_result { SPW_RESERVED, SPW_PRESENT, SPW_NO_SLOT };
+
+/**
+ * Give @key a slot: evicts the least recently used READY chunk when the shard is at capacity, but
+ * none that is @protected (a bitmap over slots, or NULL: chunks of the same call).
+ * SPW_RESERVED: *out_slot is FILLING (table written; the news goes out with the next flush).
+ * SPW_PRESENT: the key is FILLING or READY already, *out_slot tells where. SPW_NO_SLOT: nothing can be
+ * had now (all filling, pinned or not yet reclaimed).
+ */
+enum spw_reserve_result spw_shard_reserve(struct spw_shard *shard, const struct spw_chunk_key *key,
+                                          uint32_t rank, uint64_t chunk_bytes,
+                                          const uint64_t *protect, uint32_t *out_slot);
+/** The store stream reached this chunk's queue place: visible in the table for ETA. */
+void spw_shard_place(struct spw_shard *shard, uint32_t slot, uint64_t place_bytes);
+/** FILLING -> READY: the copy has ended. Most recent. */
+void spw_shard_ready(struct spw_shard *shard, uint32_t slot);
+/** FILLING or READY -> RETIRED. */
+void spw_shard_retire(struct spw_shard *shard, uint32_t slot);
+/** Retire every READY and FILLING-but-not-copying chunk of a space; the caller deals with its jobs. */
+uint32_t spw_shard_retire_space(struct spw_shard *shard, uint32_t space);
+/** Make the READY chunk with this digest[0] the most recent; unknown ones are ignored. */
+void spw_shard_touch(struct spw_shard *shard, uint64_t tag);
+
+/** Publish the news gathered so far, in one batch; table changes above are already stored.
+ * The worker calls it at the latest before it answers a command or sleeps. */
+void spw_shard_flush(struct spw_shard *shard);
+
+/** Try to free RETIRED slots; @now_ns for fencing. Returns how many became FREE. Also retires
+ * ahead to keep the reserve filled. No system call. */
+uint32_t spw_shard_reclaim(struct spw_shard *shard, uint64_t now_ns);
+
+/** A copy into FILLING slot has started / ended: its slot is never reused in between, even if it
+ * was retired meanwhile. */
+void spw_shard_copy_begin(struct spw_shard *shard, uint32_t slot);
+void spw_shard_copy_end(struct spw_shard *shard, uint32_t slot);
+
+/** State and identity of a slot for the worker's own checks. */
+int spw_shard_entry(const struct spw_shard *shard, uint32_t slot, struct spw_entry_copy *out);
+struct spw_shard_stats {
+    uint32_t filling, ready, retired, free;
+    uint64_t evicted, stored, fenced;
+};
+void spw_shard_stats(const struct spw_shard *shard, struct spw_shard_stats *out);
+
+/* ---- claims of a copying worker (any shard, own one included) --------------------------------- */
+
+/**
+ * Take a load's source: set this worker's copying bit for (shard, slot), full fence, check in the
+ * owner's table that the entry is READY or RETIRED with this @fill. 0: claimed, copy may run.
+ * -ESTALE: it is no longer that chunk (bit cleared). -EINVAL: out of range. -EAGAIN: entry kept
+ * changing; try again later. Counted: two loads of a slot hold the bit until both have ended.
+ */
+int spw_shard_claim(struct spw_shard *shard, uint32_t source_shard, uint32_t slot, uint64_t fill);
+void spw_shard_unclaim(struct spw_shard *shard, uint32_t source_shard, uint32_t slot);
+
+#endif

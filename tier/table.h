@@ -1,0 +1,97 @@
+#ifndef SPW_TIER_TABLE_H
+#define SPW_TIER_TABLE_H
+/*
+ * State table of a shard: one sequence-locked entry a slot, the engine's key beside it, and an
+ * index from digest to slot that readers may probe while its one writer changes it.
+ *
+ *   roles     writer: the shard's worker; readers: any process, mapped read-only
+ *   progress  the writer never waits; a reader gives up after a few tries (-EAGAIN): the writer
+ *             may be dead in the middle of a change
+ *   order     entry: seq odd, release fence, fields, seq even (release). Index: an entry is whole
+ *             before its cell is stored; its cell goes before its entry turns FREE
+ *   crash     an entry with odd seq is repaired by the successor (tier/adopt.h); the index is
+ *             rebuilt in place by it
+ *   pairs     [TB-1] fields before even seq -> read     [TB-2] cell -> find
+ *             [TB-3] passed count before the cell -> end of probe
+ */
+#include "tier/layout.h"
+
+/** Read side: process-local pointers into a mapped feed.k. */
+struct spw_table_view {
+    const struct spw_entry *entry;
+    const struct spw_entry_key *key;
+    const struct spw_index_bucket *index;
+    uint32_t slots;
+    uint32_t buckets;
+};
+
+/** A private, consistent copy of an entry. */
+struct spw_entry_copy {
+    uint64_t version;
+    uint64_t fill;
+    uint64_t digest[2];
+    uint64_t place_bytes;
+    uint64_t chunk_bytes;
+    uint32_t state;
+    uint32_t group;
+    uint32_t key_bytes;
+    uint32_t rank;
+    uint32_t space;
+    uint32_t slot;
+    uint8_t key[SPW_KEY_BYTES_MAX]; /* filled only where asked for */
+};
+
+/** A chunk's identity. */
+struct spw_chunk_key {
+    uint64_t digest[2];
+    uint32_t space;
+    uint32_t group;
+    uint32_t key_bytes; /* 1..64 */
+    const void *key;    /* borrowed */
+};
+
+/** The digest of (space, group, engine key). Pure. */
+void spw_chunk_digest(uint32_t space, uint32_t group, const void *key, uint32_t key_bytes,
+                      uint64_t out_digest[2]);
+
+/**
+ * Copy entry @slot. @with_key also copies the engine's key.
+ * 0; -EINVAL slot out of range; -EAGAIN changing for too long; -EBADMSG its bytes make no sense.
+ */
+int spw_table_read(const struct spw_table_view *view, uint32_t slot, bool with_key,
+                   struct spw_entry_copy *out_entry);
+
+/**
+ * Find what a load of @key should take: the READY entry, else the RETIRED one of the highest
+ * version that was READY once (fill != 0). Whole keys are compared. No system call, bounded.
+ * 0, -ENOENT none, -EAGAIN an entry that may be it kept changing.
+ */
+int spw_table_find(const struct spw_table_view *view, const struct spw_chunk_key *key,
+                   struct spw_entry_copy *out_entry);
+
+/* ---- writer ---------------------------------------------------------------------------------- */
+
+/** Write side. Process-local; one thread of the worker. */
+struct spw_table {
+    struct spw_table_view view;
+    struct spw_entry *entry;
+    struct spw_entry_key *key;
+    struct spw_index_bucket *index;
+};
+
+/** Set all of an entry (key only when @key is not NULL) under its sequence lock. */
+void spw_table_write(struct spw_table *table, uint32_t slot, const struct spw_entry_copy *entry,
+                     const void *key);
+
+/** Slot of the live entry (FILLING or READY) of @key, or -ENOENT. Own table: no retries. */
+int64_t spw_table_live(const struct spw_table *table, const struct spw_chunk_key *key);
+/** Slot of the READY entry whose digest[0] is @tag, or -ENOENT (for touches). */
+int64_t spw_table_by_tag(const struct spw_table *table, uint64_t tag, uint64_t cell_hint);
+
+/** Put slot into / take it out of the index. Insertion can't fail: cells >= 2 x slots. */
+void spw_table_index_put(struct spw_table *table, const uint64_t digest[2], uint32_t slot);
+void spw_table_index_drop(struct spw_table *table, const uint64_t digest[2], uint32_t slot);
+/** Buckets for @slots so that cells are at most half full. */
+uint32_t spw_table_buckets(uint32_t slots);
+
+#endif

@@ -1,0 +1,41 @@
+#ifndef SPW_TIER_WORKER_H
+#define SPW_TIER_WORKER_H
+/*
+ * The worker: takes commands, orders the store queue, drives the copier, publishes news, frees
+ * slots, notices clients that come and go, sleeps on the doorbell. Its loop is the only loop.
+ *
+ *   roles     one process a GPU, one thread; writes feed.k, data.k and its side of every client.*
+ *   crash     what it leaves is told in tier/shard.h (table and ring) and shm/lane.h (lanes): READY
+ *             chunks stay, FILLING ones are retired by the successor, jobs end by -EOWNERDEAD in
+ *             the client library
+ */
+#include "shm/pool.h"
+#include "tier/copier.h"
+
+struct spw_worker_config {
+    struct spw_pool *pool; /* borrowed; attached as worker @k, its lock byte held */
+    uint32_t k;
+    struct spw_copier_handle copier; /* borrowed */
+    uint32_t queue_chunks;           /* bound of the store queue               */
+    uint32_t client_jobs_max;        /* open jobs of one client                */
+    uint64_t run_limit_ns;           /* a reserve or begin without its run     */
+    uint64_t fence_limit_ns;         /* a client stuck in a step               */
+    uint64_t orphan_ns;              /* without a daemon and without clients   */
+    uint64_t drain_limit_ns;         /* copies still wanted after a stop       */
+    uint64_t (*now_ns)(void *ctx);   /* CLOCK_MONOTONIC, or a test's clock     */
+    void *clock_ctx;
+};
+
+struct spw_worker; /* opaque */
+
+int spw_worker_open(const struct spw_worker_config *config, struct spw_worker **out_worker,
+                    struct spw_error *err);
+/** One pass: everything that can be done now, nothing that waits. Returns the number of things
+ * done; *out_due_ns = when the next pass is due at the latest (for tests and the loop). */
+uint32_t spw_worker_pass(struct spw_worker *worker, uint64_t *out_due_ns);
+/** Pass and sleep until *stop is not 0 (set by a signal handler) or orphaned; drains up to the limit. 0, or
+ * -ETIMEDOUT: copies were still in flight at the limit. */
+int spw_worker_run(struct spw_worker *worker, volatile int *stop);
+void spw_worker_close(struct spw_worker *worker);
+
+#endif
