@@ -1,0 +1,419 @@
+/* tools/options and tools/config: nothing is taken silently, and messages help. */
+#include "tools/config.h"
+
+#include <criterion/criterion.h>
+#include <criterion/parameterized.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tools/units.h"
+
+TestSuite(config, .timeout = 20);
+
+#define ARGS_MAX 12
+
+/* Parse what "a b c" stands for as a command line; no quoting. */
+static int parse(const char *line, struct spw_config *config, char *err, size_t err_bytes)
+{
+    char words[1024];
+    char *argv[ARGS_MAX + 2] = {(char *)"spillwayd"};
+    int argc = 1;
+
+    snprintf(words, sizeof(words), "%s", line);
+    for (char *word = strtok(words, " "); word && argc <= ARGS_MAX; word = strtok(NULL, " "))
+        argv[argc++] = word;
+    return spw_config_parse(argc, argv, config, err, err_bytes);
+}
+
+/* One option with a value that may be empty or have spaces. */
+static int parse_value(const char *flag, const char *value, struct spw_config *config, char *err,
+                       size_t err_bytes)
+{
+    char flag_copy[64], value_copy[300];
+    char *argv[] = {(char *)"spillwayd", flag_copy, value_copy, NULL};
+
+    snprintf(flag_copy, sizeof(flag_copy), "%s", flag);
+    snprintf(value_copy, sizeof(value_copy), "%s", value);
+    return spw_config_parse(3, argv, config, err, err_bytes);
+}
+
+/* A file in the test's own temporary directory; the caller unlinks it. */
+static void write_file(char path[32], const char *text)
+{
+    int fd;
+    size_t len = strlen(text);
+
+    snprintf(path, 32, "/tmp/spw-config-XXXXXX");
+    fd = mkstemp(path);
+    cr_assert(fd >= 0);
+    cr_assert_eq(write(fd, text, len), (ssize_t)len);
+    close(fd);
+}
+
+static int parse_file(const char *text, const char *flags, struct spw_config *config, char *err,
+                      size_t err_bytes)
+{
+    char path[32], line[256];
+    int rc;
+
+    write_file(path, text);
+    snprintf(line, sizeof(line), "--config %s %s", path, flags);
+    rc = parse(line, config, err, err_bytes);
+    unlink(path);
+    return rc;
+}
+
+Test(config, defaults_hold_without_any_option)
+{
+    struct spw_config config;
+    char err[512];
+
+    cr_assert_eq(parse("", &config, err, sizeof(err)), 0, "%s", err);
+    cr_expect_eq(config.action, SPW_CONFIG_RUN);
+    cr_expect_str_eq(config.name, "spillway");
+    cr_expect_str_eq(config.shm_dir, "/dev/shm");
+    cr_expect_eq(config.mode, 0600);
+    cr_expect_eq(config.gid, -1);
+    cr_expect_eq(config.workers, 1);
+    cr_expect_eq(config.max_clients, 16);
+    cr_expect_eq(config.chunk_bytes, 65536);
+    cr_expect_eq(config.nominal_bytes, config.chunk_bytes);
+    cr_expect_eq(config.store_rate, 0);
+    cr_expect_eq(config.fence_limit_ns, 1000000000);
+    cr_expect_eq(config.orphan_ns, 60000000000);
+    cr_expect_eq(config.on_stop, SPW_ON_STOP_KEEP);
+    cr_expect_eq(spw_options_origin(&config.options, "workers"), SPW_ORIGIN_DEFAULT);
+}
+
+Test(config, every_option_is_taken_from_flags)
+{
+    struct spw_config config;
+    char err[512];
+
+    cr_assert_eq(parse("--name a.b-c_1 --workers=4 --capacity-chunks 10 --chunk-bytes 4KiB "
+                       "--store-rate 2GB/s --queue-chunks=7",
+                       &config, err, sizeof(err)),
+                 0, "%s", err);
+    cr_expect_str_eq(config.name, "a.b-c_1");
+    cr_expect_eq(config.workers, 4);
+    cr_expect_eq(config.capacity_chunks, 10);
+    cr_expect_eq(config.chunk_bytes, 4096);
+    cr_expect_eq(config.nominal_bytes, 4096);
+    cr_expect_eq(config.store_rate, 2000000000);
+    cr_expect_eq(config.queue_chunks, 7);
+    cr_assert_eq(
+        parse("--load-rate 1MiB --max-clients 127 --update-ring-records 2 --on-stop remove "
+              "--drain-limit=250ms --quiet",
+              &config, err, sizeof(err)),
+        0, "%s", err);
+    cr_expect_eq(config.load_rate, 1048576);
+    cr_expect_eq(config.max_clients, 127);
+    cr_expect_eq(config.update_records, 2);
+    cr_expect_eq(config.on_stop, SPW_ON_STOP_REMOVE);
+    cr_expect_eq(config.drain_limit_ns, 250000000);
+    cr_expect(config.quiet);
+    cr_assert_eq(parse("--nominal-chunk-bytes 160MiB --kv-blocks 9 --command-ring-slots 8 "
+                       "--completion-ring-slots 16 --run-limit 3s --check",
+                       &config, err, sizeof(err)),
+                 0, "%s", err);
+    cr_expect_eq(config.nominal_bytes, 167772160);
+    cr_expect_eq(config.kv_blocks, 9);
+    cr_expect_eq(config.command_slots, 8);
+    cr_expect_eq(config.completion_slots, 16);
+    cr_expect_eq(config.run_limit_ns, 3000000000);
+    cr_expect_eq(config.action, SPW_CONFIG_CHECK);
+}
+
+struct bad_numbers {
+    char flag[32];
+    char also_bad[24]; /* 0 where it means nothing, else a value out of range */
+};
+
+ParameterizedTestParameters(config, numbers_are_checked)
+{
+    static struct bad_numbers params[] = {
+        {"--workers", "0"},
+        {"--capacity-chunks", "0"},
+        {"--chunk-bytes", "0"},
+        {"--nominal-chunk-bytes", "0"},
+        {"--kv-blocks", "0"},
+        {"--queue-chunks", "0"},
+        {"--max-clients", "0"},
+        {"--update-ring-records", "0"},
+        {"--command-ring-slots", "0"},
+        {"--completion-ring-slots", "1000"},
+        {"--run-limit", "0"},
+        {"--fence-limit", "0"},
+        {"--orphan", "25h"},
+        {"--drain-limit", "5"},
+        {"--store-rate", "1 gigs"},
+        {"--load-rate", "1.5.GiB"},
+        {"--mode", "0700"},
+    };
+
+    return cr_make_param_array(struct bad_numbers, params, sizeof(params) / sizeof(params[0]));
+}
+
+ParameterizedTest(struct bad_numbers *param, config, numbers_are_checked)
+{
+    const char *const bad[] = {"-1", "18446744073709551616", "abc", "", "5x", param->also_bad};
+    struct spw_config config;
+    char err[512], quoted[64];
+
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        cr_expect_eq(parse_value(param->flag, bad[i], &config, err, sizeof(err)), -EINVAL, "%s %s",
+                     param->flag, bad[i]);
+        snprintf(quoted, sizeof(quoted), "%s: \"%s\"", param->flag, bad[i]);
+        cr_expect(strstr(err, quoted), "%s", err);
+        cr_expect(strstr(err, " to ") || strstr(err, " from "), "no range: %s", err);
+    }
+}
+
+Test(config, names_are_checked)
+{
+    static const char *const bad[] = {"",
+                                      ".a",
+                                      "a/b",
+                                      "a b",
+                                      "../x",
+                                      "\xc3\xa4",
+                                      "1234567890123456789012345678901234567890123456789"};
+    struct spw_config config;
+    char err[512];
+
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        cr_expect_eq(parse_value("--name", bad[i], &config, err, sizeof(err)), -EINVAL, "%s",
+                     bad[i]);
+        cr_expect(strstr(err, "--name") && strstr(err, bad[i]) && strstr(err, "48"), "%s", err);
+    }
+    cr_expect_eq(parse_value("--name", "123456789012345678901234567890123456789012345678", &config,
+                             err, sizeof(err)),
+                 0);
+}
+
+Test(config, the_directory_must_be_one)
+{
+    struct spw_config config;
+    char err[512];
+
+    cr_expect_eq(parse("--shm-dir dev/shm", &config, err, sizeof(err)), -EINVAL);
+    cr_expect_eq(parse("--shm-dir /nowhere/at/all", &config, err, sizeof(err)), -ENOENT);
+    cr_expect(strstr(err, "/nowhere/at/all"), "%s", err);
+    cr_expect_eq(parse("--shm-dir /dev/null", &config, err, sizeof(err)), -ENOTDIR);
+    cr_expect_eq(parse("--shm-dir /tmp", &config, err, sizeof(err)), 0);
+}
+
+Test(config, unknown_flags_suggest_the_nearest)
+{
+    struct spw_config config;
+    char err[512];
+
+    cr_expect_eq(parse("--wrokers 2", &config, err, sizeof(err)), -EINVAL);
+    cr_expect(strstr(err, "--wrokers") && strstr(err, "did you mean --workers?"), "%s", err);
+    cr_expect_eq(parse("--zzzzzzzzz 2", &config, err, sizeof(err)), -EINVAL);
+    cr_expect(strstr(err, "--zzzzzzzzz") && !strstr(err, "did you mean"), "%s", err);
+    cr_expect_eq(parse("-w 2", &config, err, sizeof(err)), -EINVAL);
+    cr_expect_eq(parse("pool", &config, err, sizeof(err)), -EINVAL);
+    cr_expect(strstr(err, "unexpected argument \"pool\""), "%s", err);
+}
+
+Test(config, flags_are_given_once_and_with_their_value)
+{
+    struct spw_config config;
+    char err[512];
+
+    cr_expect_eq(parse("--workers 2 --workers 2", &config, err, sizeof(err)), -EINVAL);
+    cr_expect(strstr(err, "--workers is given twice"), "%s", err);
+    cr_expect_eq(parse("--workers", &config, err, sizeof(err)), -EINVAL);
+    cr_expect_eq(parse("--name --workers 2", &config, err, sizeof(err)), -EINVAL);
+    cr_expect(strstr(err, "--name needs a value"), "%s", err);
+    cr_expect_eq(parse("--quiet=yes", &config, err, sizeof(err)), -EINVAL);
+    cr_expect(strstr(err, "takes no value"), "%s", err);
+}
+
+Test(config, help_and_version_ask_for_nothing_else)
+{
+    struct spw_config config;
+    char err[512];
+
+    cr_expect_eq(parse("--help --shm-dir /nowhere", &config, err, sizeof(err)), 0);
+    cr_expect_eq(config.action, SPW_CONFIG_HELP);
+    cr_expect_eq(parse("--version", &config, err, sizeof(err)), 0);
+    cr_expect_eq(config.action, SPW_CONFIG_VERSION);
+}
+
+Test(config, a_flag_beats_the_file_and_the_file_the_default)
+{
+    struct spw_config config;
+    char err[512];
+
+    cr_assert_eq(parse_file("# a pool\n[pool]\nworkers = 3 ; one a GPU\nchunk_bytes = 1 MiB\n"
+                            "quiet = yes\n[limits]\norphan = 2s\n",
+                            "--workers 5", &config, err, sizeof(err)),
+                 0, "%s", err);
+    cr_expect_eq(config.workers, 5);
+    cr_expect_eq(config.chunk_bytes, 1048576);
+    cr_expect_eq(config.orphan_ns, 2000000000);
+    cr_expect(config.quiet);
+    cr_expect_eq(spw_options_origin(&config.options, "workers"), SPW_ORIGIN_FLAG);
+    cr_expect_eq(spw_options_origin(&config.options, "chunk-bytes"), SPW_ORIGIN_FILE);
+    cr_expect_eq(spw_options_origin(&config.options, "name"), SPW_ORIGIN_DEFAULT);
+}
+
+struct bad_file {
+    char text[256];
+    char message[64];
+};
+
+ParameterizedTestParameters(config, mistakes_in_the_file_are_errors)
+{
+    static struct bad_file params[] = {
+        {"[pool]\nprimray_bytes = 1\n", ":2: unknown key [pool] primray_bytes"},
+        {"[pool]\n\nworker = 1\n", ":3: unknown key [pool] worker; did you mean workers?"},
+        {"[pool]\nchunk-bytes = 64\n", "did you mean chunk_bytes?"},
+        {"[copier]\nworkers = 1\n", ":2: [copier] workers belongs into section [pool]"},
+        {"workers = 1\n", ":1: [] workers belongs into section [pool]"},
+        {"[pool]\nworkers = 1\nworkers = 1\n", ":3: [pool] workers is given twice"},
+        {"[pool]\nworkers = 33\n", ":2: [pool] workers: \"33\" is out of range"},
+        {"[pool]\nworkers =\n", ":2: [pool] workers: \"\" is not"},
+        {"[pool]\nworkers\n", ":2: is no \"[section]\""},
+        {"[pool\nworkers = 1\n", ":1: is no \"[section]\""},
+        {"[pool]\nquiet = maybe\n", "\"maybe\" is not one of yes, no"},
+        {"[pool]\non_stop = burn\n", "\"burn\" is not one of keep, remove"},
+        {"[pool]\nconfig = x\n", "unknown key [pool] config"},
+        {"[pool]\n  workers = 1\n  name = a/b\n", "\"a/b\" is no pool name"},
+    };
+
+    return cr_make_param_array(struct bad_file, params, sizeof(params) / sizeof(params[0]));
+}
+
+ParameterizedTest(struct bad_file *param, config, mistakes_in_the_file_are_errors)
+{
+    struct spw_config config;
+    char err[512] = "";
+
+    cr_expect_eq(parse_file(param->text, "", &config, err, sizeof(err)), -EINVAL, "%s",
+                 param->text);
+    cr_expect(strstr(err, param->message), "got \"%s\", want \"%s\"", err, param->message);
+}
+
+Test(config, a_flag_does_not_hide_a_mistake_in_the_file)
+{
+    struct spw_config config;
+    char err[512];
+
+    cr_expect_eq(parse_file("[pool]\nworkers = 99\n", "--workers 2", &config, err, sizeof(err)),
+                 -EINVAL);
+}
+
+Test(config, a_line_that_is_too_long_is_an_error_not_two_lines)
+{
+    char text[600] = "[pool]\nname = ", err[512];
+    struct spw_config config;
+
+    memset(text + strlen(text), 'a', 400);
+    cr_expect_eq(parse_file(text, "", &config, err, sizeof(err)), -EINVAL);
+    cr_expect(strstr(err, ":2: the line is longer"), "%s", err);
+}
+
+Test(config, a_missing_file_is_named)
+{
+    struct spw_config config;
+    char err[512];
+
+    cr_expect_eq(parse("--config /nowhere/pool.conf", &config, err, sizeof(err)), -ENOENT);
+    cr_expect(strstr(err, "/nowhere/pool.conf"), "%s", err);
+    cr_expect(parse("--config /tmp", &config, err, sizeof(err)) < 0);
+}
+
+Test(config, options_that_contradict_each_other_are_both_named)
+{
+    static const char *const cases[][3] = {
+        {"--chunk-bytes 128KiB --nominal-chunk-bytes 64KiB", "--nominal-chunk-bytes (64KiB, flag)",
+         "--chunk-bytes (128KiB, flag)"},
+        {"--mode 0666", "--mode (0666, flag)", "--allow-world (no, default)"},
+        {"--mode 0604", "--mode (0604, flag)", "--allow-world"},
+        {"--allow-world", "--allow-world (yes, flag)", "--mode (0600, default)"},
+        {"--group 0 --mode 0600", "--group (0, flag)", "--mode (0600, flag)"},
+        {"--chunk-bytes 100", "--chunk-bytes", "\"100\" is no multiple of 64"},
+    };
+    struct spw_config config;
+    char err[512];
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        cr_expect_eq(parse(cases[i][0], &config, err, sizeof(err)), -EINVAL, "%s", cases[i][0]);
+        cr_expect(strstr(err, cases[i][1]) && strstr(err, cases[i][2]), "%s", err);
+    }
+}
+
+Test(config, the_mode_follows_group_and_world)
+{
+    struct spw_config config;
+    char err[512];
+
+    cr_assert_eq(parse("--group root", &config, err, sizeof(err)), 0, "%s", err);
+    cr_expect_eq(config.gid, 0);
+    cr_expect_eq(config.mode, 0660);
+    cr_assert_eq(parse("--group 12345", &config, err, sizeof(err)), 0, "%s", err);
+    cr_expect_eq(config.gid, 12345);
+    cr_assert_eq(parse("--mode 0666 --allow-world", &config, err, sizeof(err)), 0, "%s", err);
+    cr_expect_eq(config.mode, 0666);
+    cr_expect_eq(parse("--group no-such-group", &config, err, sizeof(err)), -EINVAL);
+    cr_expect(strstr(err, "no-such-group"), "%s", err);
+    cr_expect_eq(parse("--mode 0400", &config, err, sizeof(err)), -EINVAL);
+    cr_expect_eq(parse("--mode 0662", &config, err, sizeof(err)), -EINVAL);
+    cr_expect_eq(parse("--mode 0999", &config, err, sizeof(err)), -EINVAL);
+}
+
+static char *printed(const struct spw_config *config)
+{
+    char *text = NULL;
+    size_t bytes;
+    FILE *out = open_memstream(&text, &bytes);
+
+    spw_config_print(config, out);
+    fclose(out);
+    return text;
+}
+
+Test(config, what_is_printed_can_be_read_back)
+{
+    struct spw_config config, again;
+    char err[512], *text;
+
+    cr_assert_eq(parse("--workers 4 --capacity-chunks 1024 --chunk-bytes 16MiB --store-rate 2GB/s",
+                       &config, err, sizeof(err)),
+                 0);
+    text = printed(&config);
+    cr_expect(strstr(text, "[pool]\n"), "%s", text);
+    cr_expect(strstr(text, "; flag"), "%s", text);
+    cr_expect(strstr(text, "16GiB of payload a worker, 64GiB in all on this host"), "%s", text);
+    cr_assert_eq(parse_file(text, "", &again, err, sizeof(err)), 0, "%s\n%s", err, text);
+    cr_expect_eq(again.workers, 4);
+    cr_expect_eq(again.nominal_bytes, config.nominal_bytes);
+    cr_expect_eq(again.mode, config.mode);
+    cr_expect_eq(again.store_rate, 2000000000);
+    cr_expect_str_eq(again.shm_dir, "/dev/shm");
+    free(text);
+}
+
+Test(config, help_lists_every_option)
+{
+    struct spw_config config;
+    char err[512], *text = NULL;
+    size_t bytes;
+    FILE *out = open_memstream(&text, &bytes);
+
+    cr_assert_eq(parse("--help", &config, err, sizeof(err)), 0);
+    spw_config_help(&config, out);
+    fclose(out);
+    for (size_t i = 0; i < config.options.count; i++) {
+        char flag[64];
+
+        snprintf(flag, sizeof(flag), "--%s ", config.options.table[i].name);
+        cr_expect(strstr(text, flag), "%s", flag);
+    }
+    free(text);
+}

@@ -1,0 +1,250 @@
+/* spillwayd's table of options, and how they must go together. */
+#include "tools/config.h"
+
+#include <errno.h>
+#include <grp.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "tools/units.h"
+
+#define FIELD(name)    offsetof(struct spw_config, name)
+#define TEXT_MAX(name) sizeof(((struct spw_config *)0)->name)
+#define SECOND_NS      1000000000ull
+#define DESCRIBE_BYTES 320
+
+static const char *const on_stop_names[] = {"keep", "remove", NULL};
+
+static const struct spw_option table[] = {
+    {"config", NULL, SPW_OPTION_TEXT, FIELD(config_path), 0, TEXT_MAX(config_path), NULL, NULL,
+     "file with sections of key = value; a flag beats it"},
+    {"check", NULL, SPW_OPTION_SWITCH, FIELD(check), 0, 0, NULL, NULL,
+     "check everything, print the effective values and the plan, and stop"},
+    {"help", NULL, SPW_OPTION_SWITCH, FIELD(help), 0, 0, NULL, NULL, "print this"},
+    {"version", NULL, SPW_OPTION_SWITCH, FIELD(version), 0, 0, NULL, NULL, "print the version"},
+
+    {"name", "pool", SPW_OPTION_TEXT, FIELD(name), 0, TEXT_MAX(name), NULL, "spillway",
+     "name of the pool: letters, digits, '.', '_', '-', no leading '.'"},
+    {"shm-dir", "pool", SPW_OPTION_TEXT, FIELD(shm_dir), 0, TEXT_MAX(shm_dir), NULL, "/dev/shm",
+     "directory of the shared memory objects"},
+    {"mode", "pool", SPW_OPTION_OCTAL, FIELD(mode), 0600, 0666, NULL, NULL,
+     "permission bits of the objects (default 0600, with --group 0660)"},
+    {"group", "pool", SPW_OPTION_TEXT, FIELD(group), 0, TEXT_MAX(group), NULL, NULL,
+     "group that owns the objects, by name or number"},
+    {"allow-world", "pool", SPW_OPTION_SWITCH, FIELD(allow_world), 0, 0, NULL, "no",
+     "let --mode have bits for everyone on the host"},
+    {"workers", "pool", SPW_OPTION_COUNT, FIELD(workers), 1, SPW_CONFIG_WORKERS_MAX, NULL, "1",
+     "worker processes, one a GPU"},
+    {"capacity-chunks", "pool", SPW_OPTION_COUNT, FIELD(capacity_chunks), 1, 1ull << 24, NULL,
+     "1024", "resident chunks that each worker holds"},
+    {"chunk-bytes", "pool", SPW_OPTION_BYTES, FIELD(chunk_bytes), 64, 4ull << 30, NULL, "64KiB",
+     "payload of a chunk, a multiple of 64"},
+    {"nominal-chunk-bytes", "pool", SPW_OPTION_BYTES, FIELD(nominal_bytes), 64, 1ull << 40, NULL,
+     NULL, "bytes that pacing counts for a chunk (default: --chunk-bytes)"},
+    {"kv-blocks", "pool", SPW_OPTION_COUNT, FIELD(kv_blocks), 1, 1ull << 24, NULL, "256",
+     "KV blocks in host memory that each client gets for the host copier"},
+    {"on-stop", "pool", SPW_OPTION_CHOICE, FIELD(on_stop), 0, 0, on_stop_names, "keep",
+     "what a clean stop does with the memory"},
+    {"quiet", "pool", SPW_OPTION_SWITCH, FIELD(quiet), 0, 0, NULL, "no",
+     "print nothing but errors"},
+
+    {"store-rate", "copier", SPW_OPTION_RATE, FIELD(store_rate), 0, 1ull << 50, NULL, "0",
+     "bytes a second that each worker stores, 0 for no limit"},
+    {"load-rate", "copier", SPW_OPTION_RATE, FIELD(load_rate), 0, 1ull << 50, NULL, "0",
+     "bytes a second that each worker loads, 0 for no limit"},
+    {"queue-chunks", "copier", SPW_OPTION_COUNT, FIELD(queue_chunks), 1, 1ull << 24, NULL, "4096",
+     "stores that may wait in each worker's queue"},
+
+    {"max-clients", "clients", SPW_OPTION_COUNT, FIELD(max_clients), 1, SPW_CONFIG_CLIENTS_MAX,
+     NULL, "16", "processes that may be attached at a time"},
+    {"update-ring-records", "clients", SPW_OPTION_POWER, FIELD(update_records), 2, 1ull << 26, NULL,
+     "65536", "records in each worker's update ring"},
+    {"command-ring-slots", "clients", SPW_OPTION_POWER, FIELD(command_slots), 2, 1ull << 20, NULL,
+     "1024", "slots in each ring from a client to a worker"},
+    {"completion-ring-slots", "clients", SPW_OPTION_POWER, FIELD(completion_slots), 2, 1ull << 20,
+     NULL, "1024", "slots in each ring from a worker to a client"},
+
+    {"run-limit", "limits", SPW_OPTION_DURATION, FIELD(run_limit_ns), 1000000, 3600 * SECOND_NS,
+     NULL, "10s", "how long a reserve or begin may stay without its run"},
+    {"fence-limit", "limits", SPW_OPTION_DURATION, FIELD(fence_limit_ns), 1000000, 3600 * SECOND_NS,
+     NULL, "1s", "how long a client may stay inside one step"},
+    {"orphan", "limits", SPW_OPTION_DURATION, FIELD(orphan_ns), 0, 24 * 3600 * SECOND_NS, NULL,
+     "60s", "how long workers live on without daemon and clients"},
+    {"drain-limit", "limits", SPW_OPTION_DURATION, FIELD(drain_limit_ns), 0, 3600 * SECOND_NS, NULL,
+     "5s", "how long a clean stop waits for queued stores"},
+};
+
+static int check_name(const struct spw_config *config, char *err, size_t err_bytes)
+{
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                  "._-";
+
+    if (config->name[0] != '.' && config->name[strspn(config->name, allowed)] == '\0')
+        return 0;
+    snprintf(err, err_bytes,
+             "--name: \"%s\" is no pool name; allowed are 1 to %d of A-Z, a-z, 0-9, '.', '_', '-', "
+             "and no leading '.'",
+             config->name, SPW_CONFIG_NAME_MAX);
+    return -EINVAL;
+}
+
+static int check_shm_dir(const struct spw_config *config, char *err, size_t err_bytes)
+{
+    struct stat st;
+
+    if (config->shm_dir[0] != '/') {
+        snprintf(err, err_bytes, "--shm-dir: \"%s\" is no absolute path", config->shm_dir);
+        return -EINVAL;
+    }
+    if (stat(config->shm_dir, &st) < 0) {
+        int rc = -errno;
+
+        snprintf(err, err_bytes, "--shm-dir: \"%s\" can't be used: %s", config->shm_dir,
+                 strerror(-rc));
+        return rc;
+    }
+    if (!S_ISDIR(st.st_mode)) {
+        snprintf(err, err_bytes, "--shm-dir: \"%s\" is no directory", config->shm_dir);
+        return -ENOTDIR;
+    }
+    return 0;
+}
+
+/* By name, else by number: as chown does it. */
+static int find_group(struct spw_config *config, char *err, size_t err_bytes)
+{
+    const struct spw_range range = {SPW_UNIT_COUNT, 0, UINT32_MAX - 1};
+    const struct group *group;
+    char ignored[8];
+    uint64_t gid;
+
+    config->gid = -1;
+    if (config->group[0] == '\0')
+        return 0;
+    group = getgrnam(config->group);
+    if (group) {
+        config->gid = group->gr_gid;
+    } else if (spw_units_parse_in("", config->group, &range, &gid, ignored, sizeof(ignored)) == 0) {
+        config->gid = (int64_t)gid;
+    } else {
+        snprintf(err, err_bytes, "--group: \"%s\" is neither a group of this host nor a number",
+                 config->group);
+        return -EINVAL;
+    }
+    return 0;
+}
+
+static int refuse_pair(const struct spw_config *config, const char *first, const char *why,
+                       const char *second, char *err, size_t err_bytes)
+{
+    char a[DESCRIBE_BYTES], b[DESCRIBE_BYTES];
+
+    snprintf(err, err_bytes, "%s %s %s",
+             spw_options_describe(&config->options, first, a, sizeof(a)), why,
+             spw_options_describe(&config->options, second, b, sizeof(b)));
+    return -EINVAL;
+}
+
+static int check_mode(struct spw_config *config, char *err, size_t err_bytes)
+{
+    if (config->mode == 0)
+        config->mode = config->gid >= 0 ? 0660 : 0600;
+    if ((config->mode & 0600) != 0600 || (config->mode & ~(uint64_t)0666) != 0) {
+        snprintf(err, err_bytes,
+                 "--mode: \"%04llo\" must have 0600 and no bits but read and write (0600 to 0666)",
+                 (unsigned long long)config->mode);
+        return -EINVAL;
+    }
+    if ((config->mode & 0006) && !config->allow_world)
+        return refuse_pair(config, "mode", "opens the pool to everyone, which needs", "allow-world",
+                           err, err_bytes);
+    if (!(config->mode & 0006) && config->allow_world)
+        return refuse_pair(config, "allow-world", "has no effect with", "mode", err, err_bytes);
+    if (!(config->mode & 0060) && config->gid >= 0)
+        return refuse_pair(config, "group", "has no effect with", "mode", err, err_bytes);
+    return 0;
+}
+
+static int check_sizes(struct spw_config *config, char *err, size_t err_bytes)
+{
+    char text[SPW_UNITS_TEXT_BYTES];
+
+    if (config->chunk_bytes % 64 != 0) {
+        snprintf(err, err_bytes, "--chunk-bytes: \"%s\" is no multiple of 64",
+                 spw_units_format(SPW_UNIT_BYTES, config->chunk_bytes, text));
+        return -EINVAL;
+    }
+    if (config->nominal_bytes == 0)
+        config->nominal_bytes = config->chunk_bytes;
+    if (config->nominal_bytes < config->chunk_bytes)
+        return refuse_pair(config, "nominal-chunk-bytes", "is smaller than", "chunk-bytes", err,
+                           err_bytes);
+    return 0;
+}
+
+static int check_all(struct spw_config *config, char *err, size_t err_bytes)
+{
+    int rc = check_name(config, err, err_bytes);
+
+    if (rc == 0)
+        rc = check_shm_dir(config, err, err_bytes);
+    if (rc == 0)
+        rc = find_group(config, err, err_bytes);
+    if (rc == 0)
+        rc = check_mode(config, err, err_bytes);
+    if (rc == 0)
+        rc = check_sizes(config, err, err_bytes);
+    return rc;
+}
+
+static enum spw_config_action action_of(const struct spw_config *config)
+{
+    if (config->help)
+        return SPW_CONFIG_HELP;
+    if (config->version)
+        return SPW_CONFIG_VERSION;
+    return config->check ? SPW_CONFIG_CHECK : SPW_CONFIG_RUN;
+}
+
+int spw_config_parse(int argc, char *const *argv, struct spw_config *out_config, char *err,
+                     size_t err_bytes)
+{
+    struct spw_config *config = out_config;
+    int rc;
+
+    memset(config, 0, sizeof(*config));
+    spw_options_init(&config->options, table, sizeof(table) / sizeof(table[0]), config);
+    rc = spw_options_read_args(&config->options, argc, argv, NULL, 0, err, err_bytes);
+    if (rc < 0)
+        return rc;
+    config->action = action_of(config);
+    if (config->action == SPW_CONFIG_HELP || config->action == SPW_CONFIG_VERSION)
+        return 0;
+    if (config->config_path[0]) {
+        rc = spw_options_read_file(&config->options, config->config_path, err, err_bytes);
+        if (rc < 0)
+            return rc;
+    }
+    return check_all(config, err, err_bytes);
+}
+
+void spw_config_print(const struct spw_config *config, FILE *out)
+{
+    uint64_t worker_bytes = config->capacity_chunks * config->chunk_bytes;
+    char one[SPW_UNITS_TEXT_BYTES], all[SPW_UNITS_TEXT_BYTES];
+
+    spw_options_print(&config->options, out);
+    fprintf(out, "; plan: %s of payload a worker, %s in all on this host\n",
+            spw_units_format(SPW_UNIT_BYTES, worker_bytes, one),
+            spw_units_format(SPW_UNIT_BYTES, worker_bytes * config->workers, all));
+}
+
+void spw_config_help(const struct spw_config *config, FILE *out)
+{
+    fputs(
+        "usage: spillwayd [--config FILE] [--OPTION VALUE]...\n\n"
+        "Runs a pool of KV-cache workers in the foreground. In the file, --store-rate is the key\n"
+        "store_rate of its section; --check prints all of them.\n\n",
+        out);
+    spw_options_help(&config->options, out);
+}

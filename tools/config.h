@@ -1,0 +1,83 @@
+#ifndef SPW_TOOLS_CONFIG_H
+#define SPW_TOOLS_CONFIG_H
+/*
+ * spillwayd's configuration: flags, one file, defaults; checked as a whole before anything is made.
+ *
+ * All sizes are bytes, all times nanoseconds, all rates bytes a second (0: not limited). Values
+ * that are "a worker" count for each worker process; the plan that is printed shows the host total.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "tools/options.h"
+
+#define SPW_CONFIG_NAME_MAX    48
+#define SPW_CONFIG_WORKERS_MAX 32
+#define SPW_CONFIG_CLIENTS_MAX 127
+
+/** What spillwayd was asked to do. */
+enum spw_config_action { SPW_CONFIG_RUN, SPW_CONFIG_CHECK, SPW_CONFIG_HELP, SPW_CONFIG_VERSION };
+
+/** What happens to the pool's memory at a clean stop. */
+enum spw_config_on_stop { SPW_ON_STOP_KEEP, SPW_ON_STOP_REMOVE };
+
+struct spw_config {
+    enum spw_config_action action;
+
+    char name[SPW_CONFIG_NAME_MAX + 1];
+    char shm_dir[256];        /* absolute */
+    uint64_t mode;            /* permission bits of the shared objects */
+    char group[64];           /* as given, "" for none */
+    int64_t gid;              /* of group, -1 for none */
+    bool allow_world;         /* mode may have bits for everyone */
+    uint64_t workers;         /* 1..SPW_CONFIG_WORKERS_MAX */
+    uint64_t capacity_chunks; /* resident chunks a worker */
+    uint64_t chunk_bytes;     /* payload of a slot, a multiple of 64 */
+    uint64_t nominal_bytes;   /* what pacing counts for a chunk, >= chunk_bytes */
+    uint64_t kv_blocks;       /* host KV blocks a client, for the host copier */
+    uint64_t on_stop;         /* enum spw_config_on_stop */
+
+    uint64_t store_rate; /* nominal bytes a second a worker, 0: not limited */
+    uint64_t load_rate;
+    uint64_t queue_chunks; /* stores that may wait in one worker's queue */
+
+    uint64_t max_clients;      /* 1..SPW_CONFIG_CLIENTS_MAX */
+    uint64_t update_records;   /* of one worker's update ring, a power of two */
+    uint64_t command_slots;    /* of one client's ring to one worker, a power of two */
+    uint64_t completion_slots; /* of one worker's ring to one client, a power of two */
+
+    uint64_t run_limit_ns;   /* from reserve or begin to its run */
+    uint64_t fence_limit_ns; /* inside one step, before the client is fenced */
+    uint64_t orphan_ns;      /* workers' life without daemon and clients */
+    uint64_t drain_limit_ns; /* for queued stores at a clean stop */
+
+    bool quiet; /* print nothing but errors */
+
+    char config_path[256]; /* "" for none */
+    bool check;
+    bool help;
+    bool version;
+    struct spw_options options; /* the table behind it, with origins; points into this struct */
+};
+
+/**
+ * Fill @out_config from the command line and the file that it names. Creates nothing, prints
+ * nothing.
+ *
+ * @out_config  caller's; must stay where it is as long as its options are printed
+ *
+ * For SPW_CONFIG_HELP and SPW_CONFIG_VERSION nothing else is checked. Returns 0, or a negative
+ * errno with a message in @err that has option, value and remedy: exit with status 2.
+ */
+int spw_config_parse(int argc, char *const *argv, struct spw_config *out_config, char *err,
+                     size_t err_bytes);
+
+/** Print the effective values with their origin, then the plan: what that is in memory. */
+void spw_config_print(const struct spw_config *config, FILE *out);
+
+/** Print the usage text of spillwayd. */
+void spw_config_help(const struct spw_config *config, FILE *out);
+
+#endif
