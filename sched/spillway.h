@@ -1,0 +1,329 @@
+#ifndef SPILLWAY_H
+#define SPILLWAY_H
+/*
+ * libspillway: what an engine's processes use to share one KV-cache offload pool on a host.
+ *
+ *   who       a *scheduler* process looks prompts up, decides, reserves stores and begins loads;
+ *             a *rank* process runs them, with block ids. One process may be both.
+ *   handle    struct spw_client is used by one thread at a time; several handles are independent
+ *   memory    what a call hands out stays valid as long as it says; what it borrows, it borrows for
+ *             the call only, unless it says otherwise
+ *   calls     between spw_step_begin() and spw_step_end() no call makes a system call, allocates or
+ *             waits, except spw_request_open() and spw_request_extend(), which may allocate.
+ *             spw_step_end() makes at most one system call a sleeping worker, none otherwise
+ *   errors    0 or a count, or a negative errno. Common to all calls:
+ *             -EINVAL       caller's bug; nothing was done
+ *             -EOWNERDEAD   this is a forked child of the process that attached
+ *             -ECONNRESET   the pool was restarted: detach and attach again; told once, then
+ *             -ENOTCONN     not attached (any more)
+ *   after a fork the child must not use the handle, except that spw_detach() frees its memory
+ *
+ * Units: tokens, chunks, bytes and nanoseconds as named. A *chunk* is blocks_per_chunk blocks of one
+ * group; a *part* is one rank's bytes of a chunk.
+ */
+#include <stdint.h>
+
+#include "sched/verdict.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#ifndef SPW_API
+#define SPW_API __attribute__((visibility("default")))
+#endif
+
+#define SPW_MAX_GROUPS 16
+#define SPW_MAX_RANKS 32
+#define SPW_MAX_KEY_BYTES 64
+#define SPW_MAX_JOB_CHUNKS 64
+
+struct spw_client;
+struct spw_space;
+struct spw_request;
+
+/* ---- attach ---------------------------------------------------------------------------------- */
+
+struct spw_attach_options {
+    uint32_t size_bytes;   /* sizeof(struct spw_attach_options)                              */
+    int32_t numa_node;     /* where the replica lies, -1 = wherever this thread runs         */
+    const char *pool;      /* the pool's name, as given to spillwayd                         */
+    const char *shm_dir;   /* NULL = /dev/shm                                                */
+    const char *label;     /* shown by `spillway stat`, at most 47 bytes, may be NULL        */
+    uint64_t timeout_ns;   /* how long to wait for the workers' acknowledgements, 0 = 5 s    */
+    uint32_t changes;      /* room for change events between two reads, 0 = none wanted      */
+    int64_t uid;           /* owner of the pool, -1 = this process's effective user          */
+};
+
+/** Version of the library, e.g. "0.1.0"; static. */
+SPW_API const char *spw_version(void);
+
+/**
+ * Attach to a running pool. Allocates the replica (at most 48 bytes a chunk of the pool) and fills
+ * it from the state tables.
+ *
+ * -ENOENT no such pool; -EAGAIN it is starting; -EOWNERDEAD its daemon is dead; -EPROTONOSUPPORT it
+ * speaks another layout; -EACCES; -EBUSY all client places are taken; -ETIMEDOUT a worker did not
+ * answer. @error_text (may be NULL, @error_bytes long) gets the words.
+ */
+SPW_API int spw_attach(const struct spw_attach_options *options, struct spw_client **out_client,
+                       char *error_text, uint64_t error_bytes);
+
+/** Detach and free everything made from this handle (spaces, requests). NULL is fine. */
+SPW_API void spw_detach(struct spw_client *client);
+
+/* ---- spaces ---------------------------------------------------------------------------------- */
+
+struct spw_group_config {
+    uint32_t kind; /* enum spw_group_kind                                            */
+    uint32_t block_tokens;
+    uint64_t window_tokens; /* sliding: window; chunked: attention chunk; else 0              */
+    uint32_t chunk_bytes;   /* of one part, at most the pool's slot; divisible by blocks/chunk */
+    uint64_t nominal_bytes; /* what a paced host copier counts, 0 = chunk_bytes               */
+};
+
+struct spw_space_config {
+    uint32_t size_bytes;
+    uint32_t blocks_per_chunk;
+    uint32_t hash_unit_tokens; /* spacing of prefix hashes                                    */
+    uint32_t groups;           /* 1..16                                                       */
+    const struct spw_group_config *group;
+    uint32_t ranks;               /* 1..32; replicated layouts: 1                             */
+    const uint32_t *rank_worker;  /* worker (GPU) that copies for each rank of this client    */
+    const char *fingerprint;      /* everything that must agree for bytes to be interchangeable,
+                                     at most 255 bytes, kept for people to read                */
+    int64_t max_recompute_pending_tokens; /* 0 = always wait; negative is refused (-EINVAL)   */
+    uint32_t recompute_scope;             /* enum spw_recompute_scope, 0 = request            */
+    uint32_t gpu_prefix_cache; /* 1: a chunk being loaded for one request makes others wait   */
+};
+
+/**
+ * Open a space: equal configurations (all but rank_worker, the budget and gpu_prefix_cache) share
+ * chunks, others never meet. Makes system calls; not inside a step. Freed with the client.
+ * -EINVAL with words; -ENOSPC the pool knows too many spaces; -ETIMEDOUT the daemon did not answer.
+ */
+SPW_API int spw_space_open(struct spw_client *client, const struct spw_space_config *config,
+                           struct spw_space **out_space, char *error_text, uint64_t error_bytes);
+
+/** Forget every chunk of the space, in every shard; what is being stored is not kept either. */
+SPW_API int spw_space_reset(struct spw_space *space);
+
+/* ---- steps ----------------------------------------------------------------------------------- */
+
+/**
+ * Open a scheduling step: bring the replica up to date. A HIT seen from now on stays loadable until
+ * spw_step_end(). Returns the number of changes applied. -EALREADY a step is open. -ECONNRESET.
+ */
+SPW_API int spw_step_begin(struct spw_client *client);
+
+/** Close the step; decisions made in it are void for spw_load_begin() from now on. */
+SPW_API int spw_step_end(struct spw_client *client);
+
+/* ---- requests and decisions ------------------------------------------------------------------ */
+
+#define SPW_REQUEST_NO_READ 1u /* never load: no lookup, no touch; stores work */
+
+struct spw_request_config {
+    uint32_t size_bytes;
+    uint32_t flags;         /* SPW_REQUEST_*                                   */
+    uint64_t prompt_tokens; /* tokens of the prompt                            */
+    uint64_t expect_tokens; /* room reserved for keys at once; 0 = the prompt  */
+};
+
+SPW_API int spw_request_open(struct spw_space *space, const struct spw_request_config *config,
+                             struct spw_request **out_request);
+
+/**
+ * Append keys of whole chunks of @group: key i is the engine's own prefix hash over all tokens up to the
+ * end of chunk i. @keys: @count keys of @key_bytes (1..64) each, packed; copied. Keys are handed in
+ * once; they never change. -ENOMEM.
+ */
+SPW_API int spw_request_extend(struct spw_request *request, uint32_t group, const void *keys,
+                               uint32_t key_bytes, uint64_t count);
+
+/**
+ * Boundary key of a partial tail: prefix hash over the first @boundary tokens, one for each group,
+ * packed. Boundaries are multiples of the hash unit, at most 64 a request; equal ones replace.
+ */
+SPW_API int spw_request_boundary(struct spw_request *request, uint64_t boundary, const void *keys,
+                                 uint32_t key_bytes);
+
+/** Tokens the request holds now (prompt and generated); only grows. */
+SPW_API int spw_request_tokens(struct spw_request *request, uint64_t tokens);
+
+struct spw_need {
+    uint64_t first; /* chunks [first, end) of the group */
+    uint64_t end;
+};
+
+struct spw_decision {
+    uint32_t size_bytes; /* set by the caller                                             */
+    uint32_t action;     /* enum spw_action                                               */
+    uint32_t reason;     /* enum spw_reason                                               */
+    uint32_t groups;
+    uint64_t step;              /* the step it is valid in                                */
+    uint64_t hit_tokens;        /* to load beyond computed_tokens                         */
+    uint64_t computed_tokens;   /* as given                                               */
+    uint64_t tail_boundary;     /* chosen partial tail, 0 = none                          */
+    uint64_t recomputed_tokens; /* what the budget gave up                                */
+    uint64_t deciding_chunk;    /* the chunk that decided ...                             */
+    uint32_t deciding_group;    /* ... and its group                                      */
+    uint32_t repeated;          /* 1: no news since this request was deferred, O(1)       */
+    struct spw_need need[SPW_MAX_GROUPS];
+};
+
+/**
+ * Look the request up and decide: load now, miss, or defer. @computed_tokens are on the GPU already;
+ * @in_flight: a transfer of this very request is still running (besides those that this client
+ * began and has not seen completed). Inside a step only. One decision that ends (not a deferral)
+ * touches the request's chunks, deepest first.
+ */
+SPW_API int spw_lookup(struct spw_request *request, uint64_t computed_tokens, int in_flight,
+                       struct spw_decision *out_decision);
+
+/** Verdicts of arbitrary keys, for connectors that scan by themselves: out_verdicts[i] is an enum
+ * spw_verdict as a byte. Inside a step only. Nothing is touched. */
+SPW_API int spw_probe(struct spw_space *space, uint32_t group, const void *keys, uint32_t key_bytes,
+                      uint64_t count, uint8_t *out_verdicts);
+/** The same for chunks [first, first + count) of a request's group, digests at hand. */
+SPW_API int spw_request_probe(struct spw_request *request, uint32_t group, uint64_t first,
+                              uint64_t count, uint8_t *out_verdicts);
+
+/** Touch all the request's chunks that are ready, deepest first, whatever a lookup would say. */
+SPW_API int spw_touch(struct spw_request *request);
+
+/* ---- jobs ------------------------------------------------------------------------------------ */
+
+#define SPW_CHUNK_TAIL UINT64_MAX /* index of a chunk reference: the chosen tail's object */
+
+/** One chunk of a request. */
+struct spw_chunk_ref {
+    uint32_t group;
+    uint32_t reserved;
+    uint64_t index; /* in the order of spw_request_extend(), or SPW_CHUNK_TAIL with `boundary` */
+    uint64_t boundary;
+};
+
+/** What a rank process needs to run a job that a scheduler prepared; plain bytes, may be sent to
+ * another process of the same pool. */
+struct spw_ticket {
+    uint64_t id;
+    uint64_t incarnation;
+    uint32_t worker;
+    uint32_t kind;   /* enum spw_job_kind                             */
+    uint32_t chunks; /* accepted: blocks are given for each of them   */
+    uint32_t reserved;
+};
+
+enum spw_job_kind { SPW_JOB_STORE = 1, SPW_JOB_LOAD = 2 };
+
+/**
+ * First half of a store: ask @rank's worker for slots for @count chunks (at most 64), in prefix
+ * order. Others see them pending as soon as the worker has taken it. The answer comes as a completion with
+ * @cookie: an accepted prefix, and which of them are new. Inside or outside a step.
+ * Returns the number of chunks asked for: may be lower than @count. -EAGAIN the lane is full.
+ */
+SPW_API int spw_store_reserve(struct spw_request *request, uint32_t rank,
+                              const struct spw_chunk_ref *chunks, uint32_t count, uint64_t cookie);
+
+/**
+ * First half of a load: pin and hand @rank's worker @count (at most 64) of the chunks a decision
+ * of this step needs. The nearest copy is taken. Returns the number taken, a prefix; -ESTALE the
+ * decision is of another step, or this client was fenced; -ENOENT the first chunk is not there
+ * (digest collision); -EAGAIN the lane is full.
+ */
+SPW_API int spw_load_begin(struct spw_request *request, const struct spw_decision *decision,
+                           uint32_t rank, const struct spw_chunk_ref *chunks, uint32_t count,
+                           uint64_t cookie);
+
+/** The chunks that @decision needs, from number @from on, as references (group by group, ascending).
+ * Returns how many were written, 0 at the end. Pure. */
+SPW_API int spw_decision_chunks(const struct spw_decision *decision, uint64_t from,
+                                struct spw_chunk_ref *out_chunks, uint32_t max);
+
+/**
+ * Second half: @blocks holds blocks_per_chunk ids of this client's KV for each of ticket->chunks
+ * chunks, in order (ids of chunks that were present already are ignored). Exactly one completion
+ * with @cookie follows. -EAGAIN the lane is full; -EOWNERDEAD the worker of the ticket is gone.
+ */
+SPW_API int spw_run(struct spw_client *client, const struct spw_ticket *ticket,
+                    const uint32_t *blocks, uint32_t block_count, uint64_t cookie);
+
+/** End a job: before its run it simply ends; a run that is not yet copying completes with
+ * -ECANCELED, one that is copying completes as usual. Any state, any number of times. */
+SPW_API int spw_cancel(struct spw_client *client, const struct spw_ticket *ticket);
+
+/** Cancel everything this client knows to be open for the request; it can be used again. */
+SPW_API int spw_request_cancel(struct spw_request *request);
+
+/** End and free a request. Stores that run go on; loads are cancelled. NULL is fine. */
+SPW_API void spw_request_finish(struct spw_request *request);
+
+enum spw_completion_kind {
+    SPW_COMPLETION_RESERVED = 1, /* answer to spw_store_reserve() */
+    SPW_COMPLETION_STORED = 2,   /* a run store has ended         */
+    SPW_COMPLETION_BEGUN = 3,    /* answer to spw_load_begin()    */
+    SPW_COMPLETION_LOADED = 4,   /* a run load has ended          */
+    SPW_COMPLETION_RESET = 5,    /* every worker that is up has reset the space */
+};
+
+struct spw_completion {
+    uint32_t kind;
+    int32_t status; /* 0, or the first error: -ENOSPC, -EBUSY, -ESTALE, -ECANCELED, -EOWNERDEAD ... */
+    uint64_t cookie;
+    struct spw_ticket ticket; /* RESERVED, BEGUN: for the run; id 0 = nothing to run          */
+    uint64_t mask; /* RESERVED: bit i set = chunk i is new and must be run; STORED, LOADED: bit i
+                      set = chunk i failed                                                     */
+};
+
+/** Reap completions, at most @max. Blocks named in a run may be reused once it completed. */
+SPW_API int spw_completions(struct spw_client *client, struct spw_completion *out, uint32_t max);
+
+/* ---- host KV --------------------------------------------------------------------------------- */
+
+/** This client's KV blocks in host memory, where the pool's host copier reads and writes.
+ * Any pointer may be NULL. -ENOENT the pool was made without. */
+SPW_API int spw_kv_blocks(struct spw_client *client, void **out_start, uint64_t *out_blocks,
+                          uint64_t *out_block_bytes);
+
+/* ---- news, counters -------------------------------------------------------------------------- */
+
+enum spw_change_kind { SPW_CHANGE_STORED = 1, SPW_CHANGE_REMOVED = 2 };
+
+struct spw_change {
+    uint32_t kind;
+    uint32_t worker;
+    uint32_t space; /* number of the space in the pool, as spw_space_number() */
+    uint32_t group;
+    uint32_t key_bytes; /* 0: the key could no longer be read, digest only         */
+    uint32_t rank;
+    uint64_t digest[2];
+    uint8_t key[SPW_MAX_KEY_BYTES];
+};
+
+/** Changes gathered by spw_step_begin(), oldest first. -EOVERFLOW: some were lost (ring lapped, a
+ * worker restarted, or too many between two reads): told once; take a new picture by spw_probe(). */
+SPW_API int spw_changes(struct spw_client *client, struct spw_change *out, uint32_t max);
+SPW_API uint32_t spw_space_number(const struct spw_space *space);
+
+/** Geometry and health. */
+struct spw_info {
+    uint32_t size_bytes; /* set by the caller */
+    uint32_t workers;
+    uint64_t workers_up; /* bit k */
+    uint32_t client;     /* this client's number */
+    uint32_t capacity_chunks; /* a worker */
+    uint64_t pool_id[2];
+    uint64_t replica_bytes;
+};
+SPW_API int spw_get_info(struct spw_client *client, struct spw_info *out_info);
+
+/** Copy this client's counters; returns how many there are. Names by index, static, NULL beyond. */
+SPW_API int spw_counters(struct spw_client *client, uint64_t *out_values, uint32_t max);
+SPW_API const char *spw_counter_name(uint32_t index);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
