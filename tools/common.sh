@@ -3,9 +3,9 @@
 
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
 
-build_packages="gcc g++ libc6-dev meson ninja-build pkg-config python3 libcriterion-dev
-libjansson-dev libinih-dev zlib1g-dev libxxhash-dev libck-dev"
-check_packages="$build_packages clang libclang-rt-14-dev spin git"
+build_packages="gcc libc6-dev meson ninja-build pkg-config python3 libjansson-dev libinih-dev
+zlib1g-dev libxxhash-dev"
+check_packages="$build_packages g++ clang libclang-rt-14-dev libcriterion-dev libck-dev spin git"
 
 die()
 {
