@@ -96,9 +96,9 @@ struct spw_reply {
     spw_atomic64 value;
     spw_atomic64 status;          /* 0 or a negative errno, sign extended         */
     spw_atomic64 generation;      /* of the client that asked                     */
-    char text[32];
+    char text[96];                /* words for a refusal                            */
 };
-SPW_LAYOUT_SIZE(struct spw_reply, 64);
+SPW_LAYOUT_SIZE(struct spw_reply, 128);
 
 /* What a client says of a space, in its mailbox and in ctl; plain bytes, compared whole. */
 struct spw_group_record {
@@ -146,7 +146,7 @@ SPW_LAYOUT_FIELD(struct spw_ctl, geometry, 128);
 SPW_LAYOUT_FIELD(struct spw_ctl, phase, 192);
 SPW_LAYOUT_FIELD(struct spw_ctl, worker, 256);
 SPW_LAYOUT_FIELD(struct spw_ctl, reply, 256 + 2048);
-SPW_LAYOUT_FIELD(struct spw_ctl, space, 256 + 2048 + 8192);
+SPW_LAYOUT_FIELD(struct spw_ctl, space, 256 + 2048 + 16384);
 
 /* ---- feed.k --------------------------------------------------------------------------------- */
 
