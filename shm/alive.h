@@ -14,8 +14,11 @@
 
 /**
  * Open the lock object; O_CLOEXEC, registered for closing in forked children.
- * @create   the daemon creates it with @mode and @gid (umask does not matter); others never do
- * Returns a descriptor, or -ENOENT (no such pool), -EACCES, ...; words in @err.
+ * @create   the daemon creates it with @mode and @gid (umask does not matter) if it is not there;
+ *           others never do
+ * Returns a descriptor, or -ENOENT (no such pool), -EACCES (owner and path are named), -EAGAIN (it
+ * went while @create opened it: start over), -EMFILE; words in @err. Without write access the
+ * descriptor is good for asking only.
  */
 int spw_lock_open(const struct spw_pool_path *path, bool create, uint32_t mode, int64_t gid,
                   struct spw_error *err);

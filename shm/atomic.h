@@ -11,8 +11,8 @@
 typedef _Atomic(uint64_t) spw_atomic64;
 typedef _Atomic(uint32_t) spw_atomic32;
 
-#define spw_load_relaxed(at) atomic_load_explicit((at), memory_order_relaxed)
-#define spw_load_acquire(at) atomic_load_explicit((at), memory_order_acquire)
+#define spw_load_relaxed(at)         atomic_load_explicit((at), memory_order_relaxed)
+#define spw_load_acquire(at)         atomic_load_explicit((at), memory_order_acquire)
 #define spw_store_relaxed(at, value) atomic_store_explicit((at), (value), memory_order_relaxed)
 #define spw_store_release(at, value) atomic_store_explicit((at), (value), memory_order_release)
 

@@ -9,15 +9,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SPW_LINE_BYTES 64u      /* cache line; each writer's fields have their own     */
-#define SPW_WORKERS_MAX 32u     /* two bits a worker fit the replica's 64-bit word     */
-#define SPW_CLIENTS_MAX 127u    /* futex_waitv takes 128 words, one is the daemon's    */
-#define SPW_SPACES_MAX 64u      /* spaces a pool can describe                          */
-#define SPW_GROUP_COUNT_MAX 16u /* KV-cache groups of a space                          */
-#define SPW_RANKS_MAX 32u       /* tensor-parallel ranks of a space                    */
-#define SPW_KEY_BYTES_MAX 64u   /* an engine's own key of a chunk                      */
-#define SPW_JOB_CHUNKS_MAX 64u  /* chunks of a job: one bit each in a completion       */
-#define SPW_CHUNK_BLOCKS_MAX 32u /* blocks of a chunk                                  */
+#define SPW_LINE_BYTES       64u  /* cache line; each writer's fields have their own     */
+#define SPW_WORKERS_MAX      32u  /* two bits a worker fit the replica's 64-bit word     */
+#define SPW_CLIENTS_MAX      127u /* futex_waitv takes 128 words, one is the daemon's    */
+#define SPW_SPACES_MAX       64u  /* spaces a pool can describe                          */
+#define SPW_GROUP_COUNT_MAX  16u  /* KV-cache groups of a space                          */
+#define SPW_RANKS_MAX        32u  /* tensor-parallel ranks of a space                    */
+#define SPW_KEY_BYTES_MAX    64u  /* an engine's own key of a chunk                      */
+#define SPW_JOB_CHUNKS_MAX   64u  /* chunks of a job: one bit each in a completion       */
+#define SPW_CHUNK_BLOCKS_MAX 32u  /* blocks of a chunk                                  */
 
 /* Layout checks: what crosses a process boundary is asserted, field by field. */
 #define SPW_LAYOUT_SIZE(type, bytes) _Static_assert(sizeof(type) == (bytes), "size of " #type)

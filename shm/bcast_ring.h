@@ -7,7 +7,9 @@
  *   progress  publish and drain are wait-free; no system calls; readers are never waited for
  *   order     records arrive in publish order, or the reader is told it was lapped
  *   position  of a record: from 1 up, never reused, also the sequence in its slot; position p
- *             lies in slot (p - 1) mod N. tail = highest position published
+ *             lies in slot (p - 1) mod N. tail = highest position published. The ring compares
+ *             by signed difference alone, so it wraps; layers above use 0 for "none", and no
+ *             ring that starts at 1 lives long enough to come back to it
  *   gate      positions up to it may have been overwritten; moved G at a time, stored with a
  *             release fence before the first payload word of a batch. A copy of position p is
  *             whole iff p + N > gate, read after the copy
@@ -49,6 +51,7 @@ struct spw_bcast_reader {
  * (zeroed) ring starts at position 1; after a crash the highest sequence in the slots or tail
  * counts, the gate is taken over as it is. Also stores the tail found. @records and @gate_records
  * are powers of two, gate_records < records (1-record rings are refused with -EINVAL).
+ * -EBADMSG: a sequence that can't be in its slot, or lies beyond the gate: no writer left that.
  */
 int spw_bcast_writer_init(struct spw_bcast_writer *writer, struct spw_feed_head *head,
                           struct spw_ring_slot *slot, uint32_t records, uint32_t gate_records);
@@ -59,11 +62,13 @@ void spw_bcast_start_at(struct spw_feed_head *head, struct spw_ring_slot *slot, 
 
 /**
  * Publish @count records (0 = no-op; batches longer than what one gate move may cover are split
- * inside). Returns the position of the first. Never blocks, no system call.
+ * inside, tail included). Returns the position of the first. Never blocks, no system call.
  */
 uint64_t spw_bcast_publish(struct spw_bcast_writer *writer, const struct spw_record *records,
                            uint32_t count);
 
+/** Make a reader with cursor 0; an attacher then sets the cursor to a tail it has noted. -EINVAL:
+ * @records is no power of two from 2 up. */
 int spw_bcast_reader_init(struct spw_bcast_reader *reader, const struct spw_feed_head *head,
                           const struct spw_ring_slot *slot, uint32_t records);
 

@@ -18,6 +18,10 @@
  * base = beyond everything seen; completion heads = tails; full fence; generation + 1 (release)
  * [CL-1]. Commands and steps only after every worker that is up has stored acked[c] = generation.
  *
+ *   pairs    [ST-1] old position before tails <-> record before words   [ST-2] position -> claim
+ *            [ST-3] end of step -> claim    [ST-4] step number before words -> claim
+ *            [CL-1] generation -> claim, acknowledgement
+ *
  * Dies at any point: the lock byte is free, workers ignore its words by generation, void its lanes
  * and acknowledge; the next holder starts over.
  */
@@ -58,6 +62,17 @@ void spw_client_step_applied(struct spw_client_view *view, uint32_t k, uint64_t 
 /** Client: close the step. [ST-3] release. */
 void spw_client_step_end(struct spw_client_view *view);
 
+/**
+ * What `applied` says of a position: 1 + position, never 0, which means outside a step. At the one
+ * position where the sum wraps to 0 it is the position itself: as if one record fewer had been
+ * drained, which only makes a worker wait longer. Workers compare words as positions:
+ * spw_pos_before(p, word).
+ */
+static inline uint64_t spw_client_applied_word(uint64_t position)
+{
+    return position + 1 ? position + 1 : position;
+}
+
 /** What a worker needs to know of one client before it frees slots retired at positions <= p. */
 struct spw_client_claim {
     uint64_t applied;    /* word of this worker as read: 0 outside a step             */
@@ -65,7 +80,12 @@ struct spw_client_claim {
     uint64_t generation; /* of the holder the words belong to                         */
 };
 
-/** Worker @k: any untaken command in any lane of this client: tails first, then heads. */
+/** Worker @k, after its full fence [ST-1]: read the client's words. Pins are read after them. */
+void spw_client_claim_read(const struct spw_client_view *view, uint32_t k,
+                           struct spw_client_claim *out_claim);
+
+/** Worker, after it has read the pins: any untaken command in any lane of this client: tails first,
+ * then heads. Commands before command_base are void and don't count. */
 bool spw_client_has_untaken(const struct spw_client_view *view);
 
 #endif

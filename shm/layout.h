@@ -20,10 +20,11 @@
 #include "shm/base.h"
 
 #define SPW_LAYOUT_VERSION 1u
-#define SPW_REGION_MAGIC 0x31594157304c5053ull
-#define SPW_ENDIAN_MARK 0x01020304u
+#define SPW_REGION_MAGIC   0x31594157304c5053ull
+#define SPW_ENDIAN_MARK    0x01020304u
+#define SPW_PAYLOAD_OFF    4096u /* of .kv and .data: where their payload begins */
 
-#define SPW_LOCK_DAEMON 0u
+#define SPW_LOCK_DAEMON    0u
 #define SPW_LOCK_WORKER(k) (1u + (k))
 #define SPW_LOCK_CLIENT(c) (64u + (c))
 
@@ -94,9 +95,9 @@ SPW_LAYOUT_SIZE(struct spw_worker_state, 64);
 struct spw_reply {
     alignas(64) spw_atomic64 seq; /* the request's seq; stored last, with release */
     spw_atomic64 value;
-    spw_atomic64 status;          /* 0 or a negative errno, sign extended         */
-    spw_atomic64 generation;      /* of the client that asked                     */
-    char text[96];                /* words for a refusal                            */
+    spw_atomic64 status;     /* 0 or a negative errno, sign extended         */
+    spw_atomic64 generation; /* of the client that asked                     */
+    char text[96];           /* words for a refusal                            */
 };
 SPW_LAYOUT_SIZE(struct spw_reply, 128);
 
@@ -164,8 +165,8 @@ struct spw_feed_head {
     spw_atomic64 passes; /* loop passes, for display                    */
     uint8_t reserved1[40];
     alignas(64) spw_atomic64 counter[SPW_COUNTERS_MAX];
-    spw_atomic64 acked[SPW_CLIENTS_MAX + 1];  /* generation of client c that is served here  */
-    spw_atomic64 fenced[SPW_CLIENTS_MAX + 1]; /* step of client c that is void, and earlier  */
+    spw_atomic64 acked[SPW_CLIENTS_MAX + 1];       /* generation of client c that is served here  */
+    spw_atomic64 fenced[SPW_CLIENTS_MAX + 1];      /* step of client c that is void, and earlier  */
     spw_atomic64 space_generation[SPW_SPACES_MAX]; /* raised by a reset                        */
 };
 SPW_LAYOUT_FIELD(struct spw_feed_head, incarnation, 128);

@@ -59,8 +59,8 @@ int spw_pool_attach(const struct spw_pool_path *path, enum spw_pool_role role, u
                     struct spw_pool *out_pool, struct spw_error *err);
 
 /** Client: take the first free client object (never the last one unless @tools), map it and
- * its KV. Returns c, or -EBUSY: all taken, the limit is named. The pool must be attached as CLIENT with
- * index SPW_CLIENTS_MAX (= none yet). */
+ * its KV. Returns c, or -EBUSY: all taken, the limit is named. The pool must be attached as CLIENT
+ * with index SPW_CLIENTS_MAX (= none yet). */
 int spw_pool_take_client(struct spw_pool *pool, bool tools, struct spw_error *err);
 
 /** Unmap everything and close the lock descriptor. */

@@ -14,7 +14,7 @@
 #include <sys/types.h>
 
 #define SPW_POOL_NAME_BYTES 48u
-#define SPW_PATH_BYTES 256u
+#define SPW_PATH_BYTES      256u
 
 /** Where a pool's objects are. Plain data; `shm_dir` without a trailing slash. */
 struct spw_pool_path {
@@ -28,6 +28,7 @@ struct spw_region {
     struct spw_region_header *header; /* = start of the mapping */
     uint64_t size_bytes;
     bool writable;
+    uint32_t forked; /* spw_forked() of the process that mapped it */
 };
 
 struct spw_region_config {
@@ -77,12 +78,14 @@ int spw_region_attach(const struct spw_pool_path *path, enum spw_region_kind kin
                       bool writable, uint64_t want_bytes, struct spw_region *out_region,
                       struct spw_error *err);
 
-/** Unmap. NULL and zeroed regions are fine. */
+/** Unmap. NULL and zeroed regions are fine; in a forked child, which has no mapping, only the
+ * struct is cleared. */
 void spw_region_detach(struct spw_region *region);
 
 /**
  * Unlink the name of an object, if it still names the object with @pool_id (NULL = whatever is
- * there, also a half-made one). 0 also when there is none.
+ * there, also a half-made one). 0 also when there is none, or another pool's. What belongs to
+ * another user is left alone: -EACCES, owner and path are named.
  */
 int spw_region_unlink(const struct spw_pool_path *path, enum spw_region_kind kind, uint32_t index,
                       const uint64_t *pool_id, struct spw_error *err);

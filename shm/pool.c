@@ -1,0 +1,457 @@
+/* All objects of a pool: made by the daemon, mapped by every role. Shared: the names in the
+ * directory, and ctl's phase.
+ *
+ *   step of create             if the daemon dies after it
+ *   lock taken                 an empty lock object; the next start takes it
+ *   left-overs removed         same
+ *   objects made, version 0    attachers find no ctl; the next start removes all of them
+ *   objects published          same, ctl being last
+ *   ctl published              a whole pool without daemon: attachers see that the lock is free
+ */
+#include "shm/pool.h"
+
+#include "shm/alive.h"
+#include "shm/crash_point.h"
+#include "shm/object.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+#define START_TRIES 100
+
+/* One object of a pool: where its region is kept and how large it has to be. */
+struct object {
+    enum spw_region_kind kind;
+    uint32_t index;
+    uint64_t size_bytes;
+    struct spw_region *region;
+};
+
+#define OBJECTS_MAX (2 * SPW_WORKERS_MAX + 2 * SPW_CLIENTS_MAX + 1)
+
+/* Every object that a pool of this geometry has, ctl last. */
+static uint32_t list_objects(struct spw_pool *pool, struct object *out)
+{
+    const struct spw_geometry *geometry = &pool->geometry;
+    uint64_t kv_bytes = spw_kv_size_bytes(geometry);
+    uint64_t data_bytes = spw_data_size_bytes(geometry);
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < geometry->workers; k++) {
+        out[n++] =
+            (struct object){SPW_REGION_FEED, k, pool->feed_map.size_bytes, &pool->region_feed[k]};
+        out[n++] = (struct object){SPW_REGION_DATA, k, data_bytes, &pool->region_data[k]};
+    }
+    for (uint32_t c = 0; c < geometry->clients; c++) {
+        out[n++] = (struct object){SPW_REGION_CLIENT, c, pool->client_map.size_bytes,
+                                   &pool->region_client[c]};
+        if (kv_bytes)
+            out[n++] = (struct object){SPW_REGION_KV, c, kv_bytes, &pool->region_kv[c]};
+    }
+    out[n++] = (struct object){SPW_REGION_CTL, 0, sizeof(struct spw_ctl), &pool->region_ctl};
+    return n;
+}
+
+static void take_geometry(struct spw_pool *pool, const struct spw_geometry *geometry)
+{
+    pool->geometry = *geometry;
+    spw_feed_map_init(&pool->geometry, &pool->feed_map);
+    spw_client_map_init(&pool->geometry, &pool->client_map);
+}
+
+/* Fill in the typed pointers of whatever is mapped. */
+static void set_pointers(struct spw_pool *pool)
+{
+    pool->ctl = (struct spw_ctl *)(void *)pool->region_ctl.header;
+    for (uint32_t k = 0; k < pool->geometry.workers; k++) {
+        struct spw_region_header *data = pool->region_data[k].header;
+        pool->feed[k] = (struct spw_feed_head *)(void *)pool->region_feed[k].header;
+        pool->data[k] = data ? (uint8_t *)data + SPW_PAYLOAD_OFF : NULL;
+    }
+    for (uint32_t c = 0; c < pool->geometry.clients; c++) {
+        struct spw_region_header *client = pool->region_client[c].header;
+        struct spw_region_header *kv = pool->region_kv[c].header;
+        if (client)
+            spw_client_view_init(&pool->client[c], (struct spw_client_head *)(void *)client,
+                                 &pool->geometry);
+        pool->kv[c] = kv ? (uint8_t *)kv + SPW_PAYLOAD_OFF : NULL;
+    }
+}
+
+/* ---- create ---------------------------------------------------------------------------------- */
+
+/* Who holds the pool, for the words of a refusal. */
+static int refuse_busy(const struct spw_pool_path *path, struct spw_error *err)
+{
+    struct spw_region region = {0};
+    uint64_t pid = 0;
+    if (spw_region_attach(path, SPW_REGION_CTL, 0, false, sizeof(struct spw_ctl), &region, NULL) ==
+        0)
+        pid = spw_load_relaxed(&((struct spw_ctl *)(void *)region.header)->daemon_pid);
+    spw_region_detach(&region);
+    if (pid)
+        return spw_fail(err, -EBUSY,
+                        "pool \"%s\" of uid %" PRIu32 " in %s is in use by a daemon, pid %" PRIu64,
+                        path->name, path->uid, path->shm_dir, pid);
+    return spw_fail(err, -EBUSY,
+                    "pool \"%s\" of uid %" PRIu32 " in %s is in use by a daemon that is starting",
+                    path->name, path->uid, path->shm_dir);
+}
+
+/* Does a worker or client of a dead daemon still hold its byte? */
+static bool has_survivors(int fd)
+{
+    for (uint32_t byte = SPW_LOCK_DAEMON + 1; byte < SPW_LOCK_CLIENT(SPW_CLIENTS_MAX); byte++) {
+        if (spw_lock_held(fd, byte))
+            return true;
+    }
+    return false;
+}
+
+/* Take the pool's name: the descriptor of a lock object that the name means and whose daemon's
+ * byte is ours. Survivors of a dead daemon keep their old lock object, without a name. */
+static int take_name(const struct spw_pool_config *config, struct spw_error *err)
+{
+    const struct spw_pool_path *path = &config->path;
+    char name[SPW_PATH_BYTES];
+    spw_lock_name(path, name);
+    for (int i = 0; i < START_TRIES; i++) {
+        int fd = spw_lock_open(path, true, config->mode, config->gid, err);
+        if (fd == -EAGAIN)
+            continue;
+        if (fd < 0)
+            return fd;
+        int rc = spw_lock_take(fd, SPW_LOCK_DAEMON);
+        if (rc == -EBUSY)
+            rc = refuse_busy(path, err);
+        else if (rc)
+            spw_fail(err, rc, "%s: can't lock it: %s", name, strerror(-rc));
+        else if (!spw_lock_current(fd, path))
+            rc = -EAGAIN;
+        else if (has_survivors(fd) && !(rc = spw_object_unlink(fd, name, err)))
+            rc = -EAGAIN;
+        else if (!rc)
+            rc = spw_object_set_rights(fd, name, config->mode, config->gid, err);
+        if (!rc)
+            return fd;
+        spw_lock_close(fd);
+        if (rc != -EAGAIN)
+            return rc;
+    }
+    return spw_fail(err, -EBUSY, "%s: others keep starting and stopping this pool", name);
+}
+
+/* Whoever is attached to a dead daemon's pool learns from its ctl that this one is over. */
+static void close_old(const struct spw_pool_path *path)
+{
+    struct spw_region region = {0};
+    if (spw_region_attach(path, SPW_REGION_CTL, 0, true, sizeof(struct spw_ctl), &region, NULL))
+        return;
+    /* relaxed: it announces nothing but itself */
+    spw_store_relaxed(&((struct spw_ctl *)(void *)region.header)->phase, SPW_POOL_CLOSED);
+    spw_region_detach(&region);
+    SPW_CRASH_POINT("pool.old_closed");
+}
+
+/* Whatever stands under this pool's names, half-made objects too; ctl first. */
+static int remove_old(const struct spw_pool_path *path, struct spw_error *err)
+{
+    static const struct {
+        enum spw_region_kind kind;
+        uint32_t count;
+    } kinds[] = {{SPW_REGION_CTL, 1},
+                 {SPW_REGION_FEED, SPW_WORKERS_MAX},
+                 {SPW_REGION_DATA, SPW_WORKERS_MAX},
+                 {SPW_REGION_CLIENT, SPW_CLIENTS_MAX},
+                 {SPW_REGION_KV, SPW_CLIENTS_MAX}};
+    close_old(path);
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        for (uint32_t index = 0; index < kinds[i].count; index++) {
+            int rc = spw_region_unlink(path, kinds[i].kind, index, NULL, err);
+            if (rc)
+                return rc;
+        }
+        SPW_CRASH_POINT("pool.old_removed");
+    }
+    return 0;
+}
+
+static int create_objects(const struct spw_pool_config *config, const struct object *object,
+                          uint32_t count, const uint64_t *pool_id, struct spw_error *err)
+{
+    uint64_t all_bytes = 0;
+    for (uint32_t i = 0; i < count; i++)
+        all_bytes += spw_align_up(object[i].size_bytes, (uint64_t)sysconf(_SC_PAGESIZE));
+    int rc = spw_object_room(&config->path, all_bytes, err);
+    for (uint32_t i = 0; i < count && !rc; i++) {
+        struct spw_region_config region = {.path = &config->path,
+                                           .kind = object[i].kind,
+                                           .index = object[i].index,
+                                           .size_bytes = object[i].size_bytes,
+                                           .mode = config->mode,
+                                           .gid = config->gid,
+                                           .pool_id = {pool_id[0], pool_id[1]}};
+        rc = spw_region_create(&region, object[i].region, err);
+        SPW_CRASH_POINT("pool.object_created");
+    }
+    return rc;
+}
+
+static void fill_ctl(struct spw_pool *pool)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    pool->ctl->geometry = pool->geometry;
+    /* relaxed: published with ctl's version */
+    spw_store_relaxed(&pool->ctl->phase, SPW_POOL_STARTING);
+    spw_store_relaxed(&pool->ctl->daemon_pid, (uint64_t)getpid());
+    spw_store_relaxed(&pool->ctl->started_ns,
+                      (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec);
+}
+
+/* Memory of shard k lies on its node where that is wanted and allowed; a refusal costs speed. */
+static void bind_shards(const struct spw_pool_config *config, struct spw_pool *pool)
+{
+    for (uint32_t k = 0; k < pool->geometry.workers; k++)
+        spw_region_bind_node(pool->region_data[k].header, pool->region_data[k].size_bytes,
+                             config->shard_node[k]);
+}
+
+int spw_pool_create(const struct spw_pool_config *config, struct spw_pool *out_pool,
+                    struct spw_error *err)
+{
+    struct object object[OBJECTS_MAX];
+    uint64_t pool_id[2];
+    int rc = spw_geometry_check(&config->geometry, err);
+    if (rc)
+        return rc;
+    if (getrandom(pool_id, sizeof pool_id, 0) != (ssize_t)sizeof pool_id)
+        return spw_fail(err, -EIO, "no random bytes for the pool's id");
+    int fd = take_name(config, err);
+    if (fd < 0)
+        return fd;
+    SPW_CRASH_POINT("pool.name_taken");
+    memset(out_pool, 0, sizeof *out_pool);
+    out_pool->path = config->path;
+    out_pool->lock_fd = fd;
+    take_geometry(out_pool, &config->geometry);
+    uint32_t count = list_objects(out_pool, object);
+    rc = remove_old(&config->path, err);
+    if (!rc)
+        rc = create_objects(config, object, count, pool_id, err);
+    if (rc) {
+        spw_pool_unlink(out_pool, NULL);
+        spw_pool_detach(out_pool);
+        return rc;
+    }
+    set_pointers(out_pool);
+    bind_shards(config, out_pool);
+    fill_ctl(out_pool);
+    for (uint32_t i = 0; i < count; i++)
+        spw_region_publish(object[i].region);
+    SPW_CRASH_POINT("pool.published");
+    return 0;
+}
+
+int spw_pool_unlink(struct spw_pool *pool, struct spw_error *err)
+{
+    struct object object[OBJECTS_MAX];
+    char name[SPW_PATH_BYTES];
+    int first_rc = 0;
+    if (pool->region_ctl.header && pool->region_ctl.writable)
+        /* relaxed: it announces nothing but itself */
+        spw_store_relaxed(&((struct spw_ctl *)(void *)pool->region_ctl.header)->phase,
+                          SPW_POOL_CLOSED);
+    /* from the end: ctl first, so that nobody attaches to a part */
+    for (uint32_t i = list_objects(pool, object); i-- > 0;) {
+        if (!object[i].region->header)
+            continue;
+        int rc = spw_region_unlink(&pool->path, object[i].kind, object[i].index,
+                                   object[i].region->header->pool_id, first_rc ? NULL : err);
+        if (!first_rc)
+            first_rc = rc;
+        SPW_CRASH_POINT("pool.object_unlinked");
+    }
+    if (first_rc)
+        return first_rc;
+    spw_lock_name(&pool->path, name);
+    return spw_object_unlink(pool->lock_fd, name, err);
+}
+
+/* ---- attach ---------------------------------------------------------------------------------- */
+
+/* How a role maps an object. */
+enum access { NOT_MAPPED, READ_ONLY, READ_WRITE };
+
+static enum access access_of(enum spw_pool_role role, uint32_t index, enum spw_region_kind kind,
+                             uint32_t object_index)
+{
+    bool own = index == object_index;
+    if (role == SPW_ROLE_WORKER) {
+        if (kind == SPW_REGION_FEED || kind == SPW_REGION_DATA)
+            return own ? READ_WRITE : READ_ONLY;
+        return kind == SPW_REGION_CTL ? READ_ONLY : READ_WRITE;
+    }
+    if (kind == SPW_REGION_CTL || kind == SPW_REGION_FEED)
+        return READ_ONLY;
+    if (role == SPW_ROLE_CLIENT)
+        return kind != SPW_REGION_DATA && own ? READ_WRITE : NOT_MAPPED;
+    return kind == SPW_REGION_CLIENT ? READ_ONLY : NOT_MAPPED;
+}
+
+/* Map one object of the pool whose ctl is mapped already. */
+static int attach_object(struct spw_pool *pool, const struct object *object, bool writable,
+                         struct spw_error *err)
+{
+    int rc = spw_region_attach(&pool->path, object->kind, object->index, writable,
+                               object->size_bytes, object->region, err);
+    if (rc)
+        return rc;
+    if (memcmp(object->region->header->pool_id, pool->region_ctl.header->pool_id,
+               sizeof pool->region_ctl.header->pool_id))
+        return spw_fail(err, -EAGAIN, "pool \"%s\" is being replaced by a new daemon; try again",
+                        pool->path.name);
+    return 0;
+}
+
+/* The daemon's life and ctl's state, in words that tell them apart. */
+static int attach_ctl(struct spw_pool *pool, enum spw_pool_role role, struct spw_error *err)
+{
+    const char *name = pool->path.name;
+    int alive = spw_lock_held(pool->lock_fd, SPW_LOCK_DAEMON);
+    if (alive < 0)
+        return spw_fail(err, alive, "pool \"%s\": can't ask for its lock: %s", name,
+                        strerror(-alive));
+    int rc = spw_region_attach(&pool->path, SPW_REGION_CTL, 0, false, sizeof(struct spw_ctl),
+                               &pool->region_ctl, err);
+    if (rc == -ENOENT && alive)
+        return spw_fail(err, -EAGAIN, "pool \"%s\" is not ready: its daemon is starting", name);
+    if (rc == -EAGAIN && !alive)
+        return spw_fail(err, -EOWNERDEAD, "pool \"%s\": its daemon died while it was starting",
+                        name);
+    if (rc)
+        return rc;
+    pool->ctl = (struct spw_ctl *)(void *)pool->region_ctl.header;
+    if (role != SPW_ROLE_CLIENT)
+        return 0;
+    uint32_t phase = spw_load_relaxed(&pool->ctl->phase);
+    if (!alive || phase == SPW_POOL_CLOSED)
+        return spw_fail(err, -EOWNERDEAD, "pool \"%s\": its daemon is gone; start spillwayd", name);
+    if (phase != SPW_POOL_SERVING)
+        return spw_fail(err, -EAGAIN, "pool \"%s\" is not ready: its daemon is starting", name);
+    return 0;
+}
+
+static int attach_all(struct spw_pool *pool, enum spw_pool_role role, uint32_t index,
+                      struct spw_error *err)
+{
+    struct object object[OBJECTS_MAX];
+    struct spw_geometry geometry;
+    int rc = attach_ctl(pool, role, err);
+    if (rc)
+        return rc;
+    geometry = pool->ctl->geometry; /* one copy is checked and used */
+    rc = spw_geometry_check(&geometry, err);
+    if (rc)
+        return rc;
+    uint32_t limit = role == SPW_ROLE_WORKER ? geometry.workers : geometry.clients;
+    if (role != SPW_ROLE_TOOL && index >= limit &&
+        !(role == SPW_ROLE_CLIENT && index == SPW_CLIENTS_MAX))
+        return spw_fail(err, -EINVAL, "index %" PRIu32 ": pool \"%s\" has %" PRIu32, index,
+                        pool->path.name, limit);
+    take_geometry(pool, &geometry);
+    uint32_t count = list_objects(pool, object);
+    for (uint32_t i = 0; i < count; i++) {
+        enum access access = access_of(role, index, object[i].kind, object[i].index);
+        if (access == NOT_MAPPED || object[i].kind == SPW_REGION_CTL)
+            continue;
+        rc = attach_object(pool, &object[i], access == READ_WRITE, err);
+        if (rc)
+            return rc;
+    }
+    set_pointers(pool);
+    if (!spw_lock_current(pool->lock_fd, &pool->path))
+        return spw_fail(err, -EAGAIN, "pool \"%s\" is being replaced by a new daemon; try again",
+                        pool->path.name);
+    return 0;
+}
+
+int spw_pool_attach(const struct spw_pool_path *path, enum spw_pool_role role, uint32_t index,
+                    struct spw_pool *out_pool, struct spw_error *err)
+{
+    if (role == SPW_ROLE_DAEMON)
+        return spw_fail(err, -EINVAL, "a daemon creates its pool, it doesn't attach");
+    int fd = spw_lock_open(path, false, 0, -1, err);
+    if (fd < 0)
+        return fd;
+    memset(out_pool, 0, sizeof *out_pool);
+    out_pool->path = *path;
+    out_pool->lock_fd = fd;
+    int rc = attach_all(out_pool, role, index, err);
+    if (rc)
+        spw_pool_detach(out_pool);
+    return rc;
+}
+
+/* Client @c, whose lock byte is ours: map its object and its KV. */
+static int attach_client(struct spw_pool *pool, uint32_t c, struct spw_error *err)
+{
+    struct object client = {SPW_REGION_CLIENT, c, pool->client_map.size_bytes,
+                            &pool->region_client[c]};
+    struct object kv = {SPW_REGION_KV, c, spw_kv_size_bytes(&pool->geometry), &pool->region_kv[c]};
+    int rc = attach_object(pool, &client, true, err);
+    if (!rc && kv.size_bytes)
+        rc = attach_object(pool, &kv, true, err);
+    if (rc) {
+        spw_region_detach(client.region);
+        spw_region_detach(kv.region);
+        return rc;
+    }
+    set_pointers(pool);
+    return 0;
+}
+
+int spw_pool_take_client(struct spw_pool *pool, bool tools, struct spw_error *err)
+{
+    uint32_t clients = pool->geometry.clients;
+    for (uint32_t i = 0; i < clients; i++) {
+        uint32_t c = tools ? clients - 1 - i : i;
+        if (c == clients - 1 && !tools)
+            break;
+        int rc = spw_lock_take(pool->lock_fd, SPW_LOCK_CLIENT(c));
+        if (rc == -EBUSY)
+            continue;
+        if (rc)
+            return spw_fail(err, rc, "pool \"%s\": can't lock client %" PRIu32 ": %s",
+                            pool->path.name, c, strerror(-rc));
+        rc = attach_client(pool, c, err);
+        if (!rc)
+            return (int)c;
+        spw_lock_drop(pool->lock_fd, SPW_LOCK_CLIENT(c));
+        return rc;
+    }
+    return spw_fail(err, -EBUSY,
+                    "pool \"%s\" has no free client: all %" PRIu32 " are taken (one is kept for "
+                    "tools); detach one, or start spillwayd with more clients",
+                    pool->path.name, clients);
+}
+
+void spw_pool_detach(struct spw_pool *pool)
+{
+    if (!pool)
+        return;
+    for (uint32_t k = 0; k < SPW_WORKERS_MAX; k++) {
+        spw_region_detach(&pool->region_feed[k]);
+        spw_region_detach(&pool->region_data[k]);
+    }
+    for (uint32_t c = 0; c < SPW_CLIENTS_MAX; c++) {
+        spw_region_detach(&pool->region_client[c]);
+        spw_region_detach(&pool->region_kv[c]);
+    }
+    spw_region_detach(&pool->region_ctl);
+    if (pool->lock_fd > 0)
+        spw_lock_close(pool->lock_fd);
+    memset(pool, 0, sizeof *pool);
+}

@@ -1,0 +1,290 @@
+/* Shared-memory objects: the creator reserves, fills the header and publishes; attachers check
+ * every header field before they use it. Shared: the header; its version is stored last. */
+#include "shm/region.h"
+
+#include "shm/alive.h"
+#include "shm/crash_point.h"
+#include "shm/object.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <linux/mempolicy.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define ALLOCATE_STEP_BYTES (64ull << 20) /* a signal undoes at most one step */
+
+static const char *const kind_names[] = {
+    [SPW_REGION_CTL] = "ctl", [SPW_REGION_FEED] = "feed", [SPW_REGION_CLIENT] = "client",
+    [SPW_REGION_KV] = "kv",   [SPW_REGION_DATA] = "data",
+};
+
+int spw_pool_path_init(struct spw_pool_path *out_path, const char *shm_dir, const char *name,
+                       uint32_t uid, struct spw_error *err)
+{
+    static const char allowed[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+    const char *dir = shm_dir ? shm_dir : "/dev/shm";
+    size_t dir_bytes = strlen(dir), name_bytes = strlen(name);
+    struct spw_pool_path path = {.uid = uid};
+    while (dir_bytes > 1 && dir[dir_bytes - 1] == '/')
+        dir_bytes--;
+    if (dir[0] != '/' || dir_bytes >= sizeof path.shm_dir)
+        return spw_fail(err, -EINVAL, "directory \"%.60s\": not an absolute path of 1..%zu bytes",
+                        dir, sizeof path.shm_dir - 1);
+    if (name_bytes < 1 || name_bytes > SPW_POOL_NAME_BYTES)
+        return spw_fail(err, -EINVAL, "pool name \"%.60s\" has %zu bytes, not 1..%u", name,
+                        name_bytes, SPW_POOL_NAME_BYTES);
+    if (strspn(name, allowed) != name_bytes || name[0] == '.')
+        return spw_fail(err, -EINVAL,
+                        "pool name \"%s\": only A-Z a-z 0-9 . _ - are allowed, and no leading dot",
+                        name);
+    memcpy(path.shm_dir, dir, dir_bytes);
+    memcpy(path.name, name, name_bytes);
+    *out_path = path;
+    return 0;
+}
+
+void spw_lock_name(const struct spw_pool_path *path, char *out)
+{
+    snprintf(out, SPW_PATH_BYTES, "%s/spillway-%" PRIu32 "-%s.lock", path->shm_dir, path->uid,
+             path->name);
+}
+
+void spw_region_name(const struct spw_pool_path *path, enum spw_region_kind kind, uint32_t index,
+                     char *out)
+{
+    int bytes = snprintf(out, SPW_PATH_BYTES, "%s/spillway-%" PRIu32 "-%s.%s", path->shm_dir,
+                         path->uid, path->name, kind_names[kind]);
+    if (kind != SPW_REGION_CTL)
+        snprintf(out + bytes, SPW_PATH_BYTES - (size_t)bytes, ".%" PRIu32, index);
+}
+
+/* Reserve every byte now, so that no later touch can fail. */
+static int allocate(int fd, const char *name, const struct spw_region_config *config,
+                    uint64_t bytes, struct spw_error *err)
+{
+    int rc = spw_object_room(config->path, bytes, err);
+    if (rc)
+        return rc;
+    for (uint64_t at = 0; at < bytes;) {
+        uint64_t step = bytes - at < ALLOCATE_STEP_BYTES ? bytes - at : ALLOCATE_STEP_BYTES;
+        if (fallocate(fd, 0, (off_t)at, (off_t)step) == 0) {
+            at += step;
+        } else if (errno == ENOSPC) {
+            /* taken by somebody else since it was asked: ask again for the words */
+            rc = spw_object_room(config->path, bytes - at, err);
+            return rc ? rc
+                      : spw_fail(err, -ENOSPC,
+                                 "%s: wanted %" PRIu64 " bytes, the kernel gave %" PRIu64
+                                 "; make %s larger or the pool smaller",
+                                 name, bytes, at, config->path->shm_dir);
+        } else if (errno != EINTR) {
+            return spw_fail(err, -errno, "%s: can't reserve %" PRIu64 " bytes: %s", name, bytes,
+                            strerror(errno));
+        }
+    }
+    return 0;
+}
+
+static bool is_payload(enum spw_region_kind kind)
+{
+    return kind == SPW_REGION_KV || kind == SPW_REGION_DATA;
+}
+
+/* Map @bytes of @fd. Forked children don't get it; payload stays out of core dumps. */
+static int map(int fd, const char *name, enum spw_region_kind kind, bool writable, uint64_t bytes,
+               struct spw_region *out_region, struct spw_error *err)
+{
+    void *at = mmap(NULL, bytes, PROT_READ | (writable ? PROT_WRITE : 0), MAP_SHARED, fd, 0);
+    if (at == MAP_FAILED)
+        return spw_fail(err, -errno, "%s: can't map %" PRIu64 " bytes: %s", name, bytes,
+                        strerror(errno));
+    if (madvise(at, bytes, MADV_DONTFORK) ||
+        (is_payload(kind) && madvise(at, bytes, MADV_DONTDUMP))) {
+        int error = errno;
+        munmap(at, bytes);
+        return spw_fail(err, -error, "%s: madvise: %s", name, strerror(error));
+    }
+    *out_region = (struct spw_region){
+        .header = at, .size_bytes = bytes, .writable = writable, .forked = spw_forked()};
+    return 0;
+}
+
+static void fill_header(struct spw_region_header *header, const struct spw_region_config *config,
+                        uint64_t size_bytes, uint32_t page_bytes)
+{
+    header->magic = SPW_REGION_MAGIC;
+    header->layout_hash = spw_layout_hash();
+    header->size_bytes = size_bytes;
+    memcpy(header->pool_id, config->pool_id, sizeof header->pool_id);
+    header->kind = config->kind;
+    header->index = config->index;
+    header->page_bytes = page_bytes;
+    header->endian = SPW_ENDIAN_MARK;
+}
+
+int spw_region_create(const struct spw_region_config *config, struct spw_region *out_region,
+                      struct spw_error *err)
+{
+    char name[SPW_PATH_BYTES];
+    struct spw_region region;
+    uint32_t page_bytes = (uint32_t)sysconf(_SC_PAGESIZE);
+    uint64_t bytes = spw_align_up(config->size_bytes, page_bytes);
+    if (config->size_bytes < sizeof(struct spw_region_header) || bytes > INT64_MAX)
+        return spw_fail(err, -EINVAL, "a region of %" PRIu64 " bytes can't be", config->size_bytes);
+    spw_region_name(config->path, config->kind, config->index, name);
+    int fd = spw_object_create(config->path, name, config->mode, config->gid, err);
+    if (fd < 0)
+        return fd;
+    SPW_CRASH_POINT("region.created");
+    int rc = allocate(fd, name, config, bytes, err);
+    SPW_CRASH_POINT("region.allocated");
+    if (!rc)
+        rc = map(fd, name, config->kind, true, bytes, &region, err);
+    if (rc) {
+        spw_object_unlink(fd, name, NULL);
+    } else {
+        fill_header(region.header, config, bytes, page_bytes);
+        *out_region = region;
+    }
+    close(fd);
+    SPW_CRASH_POINT("region.filled");
+    return rc;
+}
+
+void spw_region_publish(struct spw_region *region)
+{
+    /* [RG-1] release: header and contents before version */
+    spw_store_release(&region->header->version, SPW_LAYOUT_VERSION);
+    SPW_CRASH_POINT("region.published");
+}
+
+static int bad(struct spw_error *err, const char *name, const char *field, uint64_t got,
+               uint64_t want)
+{
+    return spw_fail(err, -EBADMSG, "%s: %s is %#" PRIx64 ", not %#" PRIx64 "; damaged", name, field,
+                    got, want);
+}
+
+/* The header is input: each field is compared, the first difference is named. */
+static int check_header(const struct spw_region *region, const char *name,
+                        enum spw_region_kind kind, uint32_t index, uint64_t want_bytes,
+                        struct spw_error *err)
+{
+    /* [RG-1] acquire: version before header and contents */
+    uint64_t version = spw_load_acquire(&region->header->version);
+    uint32_t page_bytes = (uint32_t)sysconf(_SC_PAGESIZE);
+    struct spw_region_header header;
+    if (version == 0)
+        return spw_fail(err, -EAGAIN, "%s: not ready: its creator is still at it, or died", name);
+    memcpy(&header, region->header, sizeof header);
+    if (header.magic == __builtin_bswap64(SPW_REGION_MAGIC))
+        return bad(err, name, "endianness", header.endian, SPW_ENDIAN_MARK);
+    if (header.magic != SPW_REGION_MAGIC)
+        return bad(err, name, "magic", header.magic, SPW_REGION_MAGIC);
+    if (header.kind != kind)
+        return bad(err, name, "kind", header.kind, kind);
+    if (header.index != index)
+        return bad(err, name, "index", header.index, index);
+    if (header.size_bytes != region->size_bytes)
+        return bad(err, name, "size in bytes", region->size_bytes, header.size_bytes);
+    if (header.page_bytes != page_bytes)
+        return bad(err, name, "page size", header.page_bytes, page_bytes);
+    if (header.endian != SPW_ENDIAN_MARK)
+        return bad(err, name, "endianness", header.endian, SPW_ENDIAN_MARK);
+    if (version != SPW_LAYOUT_VERSION)
+        return spw_fail(err, -EPROTONOSUPPORT,
+                        "%s: has layout version %" PRIu64 ", this program %u; use one release",
+                        name, version, SPW_LAYOUT_VERSION);
+    if (header.layout_hash != spw_layout_hash())
+        return spw_fail(err, -EPROTONOSUPPORT,
+                        "%s: version %" PRIu64 " with layout hash %016" PRIx64
+                        ", this program version %u with %016" PRIx64 "; use one build",
+                        name, version, header.layout_hash, SPW_LAYOUT_VERSION, spw_layout_hash());
+    if (region->size_bytes < want_bytes)
+        return spw_fail(err, -EBADMSG, "%s: has %" PRIu64 " bytes, %" PRIu64 " are needed; damaged",
+                        name, region->size_bytes, want_bytes);
+    return 0;
+}
+
+int spw_region_attach(const struct spw_pool_path *path, enum spw_region_kind kind, uint32_t index,
+                      bool writable, uint64_t want_bytes, struct spw_region *out_region,
+                      struct spw_error *err)
+{
+    char name[SPW_PATH_BYTES];
+    struct spw_region region = {0};
+    struct stat st;
+    spw_region_name(path, kind, index, name);
+    int fd = spw_object_open(path, name, writable, err);
+    if (fd < 0)
+        return fd;
+    int rc;
+    if (fstat(fd, &st))
+        rc = spw_fail(err, -errno, "%s: %s", name, strerror(errno));
+    else if ((uint64_t)st.st_size < sizeof(struct spw_region_header))
+        rc = spw_fail(err, -EAGAIN, "%s: not ready: %" PRId64 " bytes so far", name,
+                      (int64_t)st.st_size);
+    else
+        rc = map(fd, name, kind, writable, (uint64_t)st.st_size, &region, err);
+    close(fd);
+    if (!rc)
+        rc = check_header(&region, name, kind, index, want_bytes, err);
+    if (rc) {
+        spw_region_detach(&region);
+        return rc;
+    }
+    *out_region = region;
+    return 0;
+}
+
+/* A forked child has no mapping: what lies at that address now is somebody else's. */
+void spw_region_detach(struct spw_region *region)
+{
+    if (!region || !region->header)
+        return;
+    if (region->forked == spw_forked())
+        munmap(region->header, region->size_bytes);
+    *region = (struct spw_region){0};
+}
+
+int spw_region_unlink(const struct spw_pool_path *path, enum spw_region_kind kind, uint32_t index,
+                      const uint64_t *pool_id, struct spw_error *err)
+{
+    char name[SPW_PATH_BYTES];
+    uint64_t id[2];
+    spw_region_name(path, kind, index, name);
+    int fd = spw_object_open(path, name, false, err);
+    if (fd < 0)
+        return fd == -ENOENT ? 0 : fd;
+    int rc = 0;
+    bool ours = !pool_id;
+    if (pool_id)
+        ours = pread(fd, id, sizeof id, offsetof(struct spw_region_header, pool_id)) ==
+                   (ssize_t)sizeof id &&
+               memcmp(id, pool_id, sizeof id) == 0;
+    if (ours)
+        rc = spw_object_unlink(fd, name, err);
+    close(fd);
+    return rc;
+}
+
+int spw_region_bind_node(void *start, uint64_t bytes, int32_t node)
+{
+    unsigned long mask[16] = {0};
+    const int32_t nodes_max = (int32_t)(sizeof mask * 8);
+    if (node < 0)
+        return 0;
+    if (node >= nodes_max)
+        return -EINVAL;
+    mask[node / 64] = 1ul << node % 64;
+    /* the bytes are reserved already: pages that lie elsewhere are moved */
+    if (syscall(SYS_mbind, start, bytes, MPOL_BIND, mask, (unsigned long)nodes_max + 1,
+                MPOL_MF_MOVE))
+        return -errno;
+    return 0;
+}
