@@ -60,7 +60,7 @@ static inline uint64_t spw_entry_pack(uint32_t state, uint32_t group, uint32_t k
  * reader misses none that was there all along; it proves each find in the table. */
 struct spw_index_bucket {
     alignas(64) spw_atomic64 passed;
-    spw_atomic64 cell[7]; /* 0, or high 32 bits of digest[1] << 32 | slot + 1 */
+    spw_atomic64 cell[7]; /* 0, or low 32 bits of digest[0] << 32 | slot + 1 */
 };
 SPW_LAYOUT_SIZE(struct spw_index_bucket, 64);
 

@@ -11,10 +11,12 @@
  *          +-------------------------- reclaim ------------------------- +
  *
  *   roles     one worker thread; everybody else reads the table, the ring and the copying bits
- *   recency   exact LRU over READY slots: touched or made READY last = evicted last
+ *   recency   exact LRU: reserved, asked for again or touched last = evicted last; chunks of one
+ *             reserve call, offered head first, are evicted deepest first
  *   capacity  resident (FILLING + READY) slots never exceed capacity; the slots above it are the
  *             reserve that reclamation works with
- *   reclaim   design 5, tests/model/reclaim.pml: RETIRED record at p, full fence, clients' words
+ *   counts    evicted, touches, updates, freed and fences of tier/counters.h
+ *   reclaim   tests/model/reclaim.pml: RETIRED record at p, full fence, clients' words
  *             0 or > p, pins, command tails, heads; FREE, full fence; handed out only when no
  *             worker's copying bit covers it
  */
@@ -48,31 +50,38 @@ enum spw_reserve_result { SPW_RESERVED, SPW_PRESENT, SPW_NO_SLOT };
 
 /**
  * Give @key a slot: evicts the least recently used READY chunk when the shard is at capacity, but
- * none that is @protected (a bitmap over slots, or NULL: chunks of the same call).
+ * none that is in @protect: a bitmap over slots, or NULL, of the chunks of the same call so far;
+ * the caller adds *out_slot to it after each. A chunk whose predecessor is in it is placed right
+ * behind that one in the order of age, else it becomes the most recent.
+ * @key          1..64 bytes, its digest made by spw_chunk_digest()
+ * @chunk_bytes  payload, at most slot_bytes
  * SPW_RESERVED: *out_slot is FILLING (table written; the news goes out with the next flush).
- * SPW_PRESENT: the key is FILLING or READY already, *out_slot tells where. SPW_NO_SLOT: nothing can be
- * had now (all filling, pinned or not yet reclaimed).
+ * SPW_PRESENT: the key is FILLING or READY already, *out_slot tells where. SPW_NO_SLOT: nothing can
+ * be had now (all filling, pinned or not yet reclaimed); nothing was evicted. No system call.
  */
 enum spw_reserve_result spw_shard_reserve(struct spw_shard *shard, const struct spw_chunk_key *key,
                                           uint32_t rank, uint64_t chunk_bytes,
                                           const uint64_t *protect, uint32_t *out_slot);
 /** The store stream reached this chunk's queue place: visible in the table for ETA. */
 void spw_shard_place(struct spw_shard *shard, uint32_t slot, uint64_t place_bytes);
-/** FILLING -> READY: the copy has ended. Most recent. */
+/** FILLING -> READY: the copy has ended. Keeps its place in the order of age. */
 void spw_shard_ready(struct spw_shard *shard, uint32_t slot);
 /** FILLING or READY -> RETIRED. */
 void spw_shard_retire(struct spw_shard *shard, uint32_t slot);
-/** Retire every READY and FILLING-but-not-copying chunk of a space; the caller deals with its jobs. */
+/** Retire every READY and FILLING-but-not-copying chunk of a space; the caller deals with its jobs.
+ * Returns how many. */
 uint32_t spw_shard_retire_space(struct spw_shard *shard, uint32_t space);
-/** Make the READY chunk with this digest[0] the most recent; unknown ones are ignored. */
+/** Make the FILLING or READY chunk with this digest[0] the most recent; unknown ones are ignored.
+ */
 void spw_shard_touch(struct spw_shard *shard, uint64_t tag);
 
 /** Publish the news gathered so far, in one batch; table changes above are already stored.
  * The worker calls it at the latest before it answers a command or sleeps. */
 void spw_shard_flush(struct spw_shard *shard);
 
-/** Try to free RETIRED slots; @now_ns for fencing. Returns how many became FREE. Also retires
- * ahead to keep the reserve filled. No system call. */
+/** Publish, then free RETIRED slots that nobody can ask for any more; @now_ns for fencing. Returns
+ * how many became FREE. Never retires: at least the reserve is FREE or on its way there. No system
+ * call. */
 uint32_t spw_shard_reclaim(struct spw_shard *shard, uint64_t now_ns);
 
 /** A copy into FILLING slot has started / ended: its slot is never reused in between, even if it
@@ -80,7 +89,7 @@ uint32_t spw_shard_reclaim(struct spw_shard *shard, uint64_t now_ns);
 void spw_shard_copy_begin(struct spw_shard *shard, uint32_t slot);
 void spw_shard_copy_end(struct spw_shard *shard, uint32_t slot);
 
-/** State and identity of a slot for the worker's own checks. */
+/** State and identity of a slot, key included, for the worker's own checks. 0 or -EINVAL. */
 int spw_shard_entry(const struct spw_shard *shard, uint32_t slot, struct spw_entry_copy *out);
 struct spw_shard_stats {
     uint32_t filling, ready, retired, free;
@@ -88,7 +97,8 @@ struct spw_shard_stats {
 };
 void spw_shard_stats(const struct spw_shard *shard, struct spw_shard_stats *out);
 
-/* ---- claims of a copying worker (any shard, own one included) --------------------------------- */
+/* ---- claims of a copying worker (any shard, own one included) ---------------------------------
+ */
 
 /**
  * Take a load's source: set this worker's copying bit for (shard, slot), full fence, check in the

@@ -16,7 +16,8 @@
  */
 #include "tier/layout.h"
 
-/** Read side: process-local pointers into a mapped feed.k. */
+/** Read side: process-local pointers into a mapped feed.k. Entries and buckets are input: no value
+ * in them can lead a reader out of bounds or into a loop without end. */
 struct spw_table_view {
     const struct spw_entry *entry;
     const struct spw_entry_key *key;
@@ -50,7 +51,11 @@ struct spw_chunk_key {
     const void *key;    /* borrowed */
 };
 
-/** The digest of (space, group, engine key). Pure. */
+/** Point @view into a mapped feed. @geometry has passed its check, @map was made from it. */
+void spw_table_view_init(struct spw_table_view *view, const struct spw_feed_head *feed,
+                         const struct spw_feed_map *map, const struct spw_geometry *geometry);
+
+/** The digest of (space, group, engine key). Pure; @key_bytes 1..64. */
 void spw_chunk_digest(uint32_t space, uint32_t group, const void *key, uint32_t key_bytes,
                       uint64_t out_digest[2]);
 
@@ -79,18 +84,28 @@ struct spw_table {
     struct spw_index_bucket *index;
 };
 
-/** Set all of an entry (key only when @key is not NULL) under its sequence lock. */
+void spw_table_init(struct spw_table *table, struct spw_feed_head *feed,
+                    const struct spw_feed_map *map, const struct spw_geometry *geometry);
+
+/** Set all of an entry (@entry->key_bytes of @key when it is not NULL) under its sequence lock; an
+ * odd sequence left by a dead writer is closed. [TB-1] */
 void spw_table_write(struct spw_table *table, uint32_t slot, const struct spw_entry_copy *entry,
                      const void *key);
 
 /** Slot of the live entry (FILLING or READY) of @key, or -ENOENT. Own table: no retries. */
 int64_t spw_table_live(const struct spw_table *table, const struct spw_chunk_key *key);
-/** Slot of the READY entry whose digest[0] is @tag, or -ENOENT (for touches). */
-int64_t spw_table_by_tag(const struct spw_table *table, uint64_t tag, uint64_t cell_hint);
+/** Slot of a live entry whose digest[0] is @tag, other than slot @except (UINT32_MAX: any), or
+ * -ENOENT. For touches, and to ask whether a key lives in another slot. */
+int64_t spw_table_by_tag(const struct spw_table *table, uint64_t tag, uint32_t except);
+/** True while FILLING or READY. */
+bool spw_entry_live(uint32_t state);
 
-/** Put slot into / take it out of the index. Insertion can't fail: cells >= 2 x slots. */
+/** Put slot into / take it out of the index. Insertion can't fail: cells >= 2 x slots, a slot is
+ * put once. Dropping what is not there changes nothing. */
 void spw_table_index_put(struct spw_table *table, const uint64_t digest[2], uint32_t slot);
 void spw_table_index_drop(struct spw_table *table, const uint64_t digest[2], uint32_t slot);
+/** Empty the index, in place; readers may miss anything until all is put again. */
+void spw_table_index_clear(struct spw_table *table);
 /** Buckets for @slots so that cells are at most half full. */
 uint32_t spw_table_buckets(uint32_t slots);
 

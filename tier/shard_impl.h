@@ -1,0 +1,61 @@
+#ifndef SPW_TIER_SHARD_IMPL_H
+#define SPW_TIER_SHARD_IMPL_H
+/*
+ * Insides of a shard, for its own parts (tier/shard.c, tier/adopt.c). Process-local.
+ */
+#include "tier/claims.h"
+#include "tier/lru.h"
+#include "tier/reclaim.h"
+#include "tier/shard.h"
+
+#define SPW_NEWS_MAX 256u
+
+/* Records gathered, not yet published: the i-th will get position writer.tail + 1 + i. */
+struct spw_news {
+    struct spw_bcast_writer writer;
+    struct spw_record record[SPW_NEWS_MAX];
+    uint32_t count;
+};
+
+struct spw_shard {
+    struct spw_pool *pool;
+    struct spw_feed_head *feed;
+    struct spw_table table;
+    struct spw_news news;
+    struct spw_claims claims;
+    struct spw_reclaim reclaim;
+    struct spw_slot_links links;
+    struct spw_slot_list recency; /* FILLING and READY, oldest first         */
+    struct spw_slot_list retired; /* in order of version                     */
+    struct spw_slot_list free;
+    uint64_t *filling_copy; /* bitmap: a copy into the slot has begun        */
+    uint64_t incarnation;
+    uint64_t now_ns; /* as of the last spw_shard_reclaim()               */
+    uint32_t k;
+    uint32_t capacity;
+    uint32_t slots;
+    uint32_t filling; /* those of .recency; the others are READY             */
+    uint32_t chain;   /* slot given or named by the last reserve             */
+    uint64_t evicted;
+    uint64_t stored;
+};
+
+/** Position the next record will get. Flushes first when the news is full. */
+uint64_t spw_news_position(struct spw_shard *shard);
+/** Gather the record whose position was asked just before. */
+void spw_news_add(struct spw_shard *shard, const struct spw_update *update);
+
+/** An entry torn before it was ever published may have no digest; it is never looked for. */
+static inline void spw_shard_index_put(struct spw_shard *shard, const uint64_t digest[2],
+                                       uint32_t slot)
+{
+    if (digest[0] != 0 || digest[1] != 0)
+        spw_table_index_put(&shard->table, digest, slot);
+}
+
+static inline bool spw_bitmap_has(const uint64_t *bits, uint32_t bit)
+{
+    return bits[bit / 64] >> (bit % 64) & 1;
+}
+
+#endif
