@@ -1,7 +1,7 @@
 #!/bin/sh
 # lookup_vectors must tell what is wrong: check_bad.sh PROGRAM FOLDER
 # Each call: exit code 1, the expected last line, and an expected line before it.
-program=$1
+program=$(realpath "$1")
 cd "$2" || exit 1
 failed=0
 

@@ -1,0 +1,48 @@
+#ifndef SPW_TESTS_FUZZ_NAIVE_LOOKUP_H
+#define SPW_TESTS_FUZZ_NAIVE_LOOKUP_H
+/*
+ * The lookup rules a second time: written from the rules' text, sharing no code with sched/, slow
+ * and with all states at hand as letters H, P, R, M. Only for comparing.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+
+#define NAIVE_GROUPS 4
+#define NAIVE_CHUNKS 40
+#define NAIVE_TAILS  16
+
+enum naive_kind { NAIVE_FULL, NAIVE_SLIDING, NAIVE_CHUNKED, NAIVE_STATE };
+
+struct naive_group {
+    enum naive_kind kind;
+    int64_t block;
+    int64_t window_tokens;
+    char states[NAIVE_CHUNKS + 1];
+    bool loading[NAIVE_CHUNKS];
+};
+
+struct naive_case {
+    int64_t hash_unit, blocks_per_chunk;
+    int64_t tokens, prompt, computed, budget;
+    bool skip, inflight;
+    bool guard;
+    int groups;
+    struct naive_group group[NAIVE_GROUPS];
+    int tails; /* ascending boundaries */
+    int64_t tail_boundary[NAIVE_TAILS];
+    char tail_states[NAIVE_TAILS][NAIVE_GROUPS + 1];
+};
+
+struct naive_answer {
+    const char *action;
+    const char *reason;
+    int64_t hit;
+    int64_t tail_boundary;
+    int64_t need[NAIVE_GROUPS][2];
+    int64_t recomputed;
+    bool cut;
+};
+
+struct naive_answer naive_lookup(const struct naive_case *c);
+
+#endif
