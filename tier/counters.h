@@ -13,7 +13,7 @@
     X(refused_no_slot, "offered, no slot to be had")                                               \
     X(refused_queue_full, "offered, store queue full")                                             \
     X(refused_stale, "offered with an old space generation, step or incarnation")                  \
-    X(refused_bad, "offered or asked with values that make no sense")                              \
+    X(refused_bad, "offered with values that make no sense")                                       \
     X(stores_cancelled, "reserved, then cancelled or its client gone")                             \
     X(stores_expired, "reserved, no run within the limit")                                         \
     X(stores_failed, "copy ended with an error")                                                   \
@@ -33,7 +33,8 @@
     X(resets, "spaces reset")                                                                      \
     X(bytes_stored, "payload bytes stored")                                                        \
     X(bytes_loaded, "payload bytes loaded")                                                        \
-    X(sleeps, "times the worker slept")
+    X(sleeps, "times the worker slept")                                                            \
+    X(commands_bad, "commands of any kind that make no sense")
 
 enum spw_worker_counter {
 #define X(name, text) SPW_WORKER_##name,

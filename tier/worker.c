@@ -1,0 +1,241 @@
+/*
+ * The worker's loop: a pass does all that can be done now; between passes it spins for a few
+ * microseconds where there was work, then sleeps on the doorbell until something is due.
+ *
+ * Writes feed.k (asleep, passes, counters); everything else through its modules. Dead in the middle
+ * of a pass: see worker_commands.c, worker_jobs.c, worker_clients.c for what is left.
+ */
+#include "shm/doorbell.h"
+#include "tier/worker_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define TICK_NS         100000000ull /* locks are asked, and no sleep is longer */
+#define SPIN_NS         5000ull
+#define RECLAIM_WAIT_NS 1000000ull /* first wait for slots that somebody still needs; doubles */
+
+static int check_config(const struct spw_worker_config *config, struct spw_error *err)
+{
+    const struct spw_geometry *geometry = &config->pool->geometry;
+    if (config->k >= geometry->workers)
+        return spw_fail(err, -EINVAL, "worker %u of a pool of %u", config->k, geometry->workers);
+    if (config->queue_chunks == 0 || config->client_jobs_max == 0)
+        return spw_fail(err, -EINVAL, "store queue and jobs of a client need room for at least 1");
+    if (!config->copier.ops || !config->now_ns)
+        return spw_fail(err, -EINVAL, "a worker needs a copier and a clock");
+    return 0;
+}
+
+static int open_parts(struct spw_worker *worker, struct spw_error *err)
+{
+    const struct spw_worker_config *config = &worker->config;
+    const struct spw_geometry *geometry = &worker->pool->geometry;
+    struct spw_shard_config shard = {.pool = worker->pool,
+                                     .k = config->k,
+                                     .fence_limit_ns = config->fence_limit_ns,
+                                     .client_dead = spw_worker_client_dead,
+                                     .ctx = worker};
+    uint64_t jobs = (uint64_t)geometry->clients * config->client_jobs_max;
+    if (jobs > UINT32_MAX || spw_jobs_init(&worker->jobs, (uint32_t)jobs) < 0)
+        return spw_fail(err, -ENOMEM, "no room for %llu jobs (clients x jobs of a client)",
+                        (unsigned long long)jobs);
+    worker->protect = calloc((geometry->slots + 63u) / 64u, sizeof(*worker->protect));
+    if (!worker->protect)
+        return spw_fail(err, -ENOMEM, "no memory for %u slots", geometry->slots);
+    spw_queue_init(&worker->queue, config->queue_chunks);
+    for (uint32_t s = 0; s < geometry->workers; s++)
+        spw_table_view_init(&worker->source[s], worker->pool->feed[s], &worker->pool->feed_map,
+                            geometry);
+    spw_worker_open_clients(worker);
+    return spw_shard_open(&shard, &worker->shard, err);
+}
+
+int spw_worker_open(const struct spw_worker_config *config, struct spw_worker **out_worker,
+                    struct spw_error *err)
+{
+    int status = check_config(config, err);
+    if (status < 0)
+        return status;
+    struct spw_worker *worker = calloc(1, sizeof(*worker));
+    if (!worker)
+        return spw_fail(err, -ENOMEM, "no memory for worker %u", config->k);
+    worker->config = *config;
+    worker->pool = config->pool;
+    worker->feed = config->pool->feed[config->k];
+    worker->clients = config->pool->geometry.clients;
+    worker->now_ns = config->now_ns(config->clock_ctx);
+    worker->alone_since_ns = worker->now_ns;
+    worker->tick_ns = worker->now_ns;
+    worker->retry_ns = UINT64_MAX;
+    worker->reclaim_wait_ns = RECLAIM_WAIT_NS;
+    worker->reclaim_ns = worker->now_ns;
+    status = open_parts(worker, err);
+    if (status < 0) {
+        spw_worker_close(worker);
+        return status;
+    }
+    *out_worker = worker;
+    return 0;
+}
+
+void spw_worker_close(struct spw_worker *worker)
+{
+    if (!worker)
+        return;
+    spw_shard_close(worker->shard);
+    spw_jobs_fini(&worker->jobs);
+    free(worker->protect);
+    free(worker);
+}
+
+/* ---- a pass -----------------------------------------------------------------------------------
+ */
+
+/* RETIRED slots may wait for clients inside a step: if nothing else wakes the worker it looks again
+ * after a wait that doubles up to a tick. The shard also learns the time here, before any reserve.
+ */
+static uint32_t reclaim(struct spw_worker *worker)
+{
+    struct spw_shard_stats stats;
+    uint32_t freed = spw_shard_reclaim(worker->shard, worker->now_ns);
+    spw_shard_stats(worker->shard, &stats);
+    if (freed != 0 || stats.retired == 0)
+        worker->reclaim_wait_ns = RECLAIM_WAIT_NS;
+    else if (worker->reclaim_wait_ns < TICK_NS)
+        worker->reclaim_wait_ns *= 2;
+    worker->reclaim_ns = stats.retired != 0 ? worker->now_ns + worker->reclaim_wait_ns : UINT64_MAX;
+    return freed;
+}
+
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static uint64_t next_due(struct spw_worker *worker)
+{
+    const struct spw_copier_handle *copier = &worker->config.copier;
+    uint64_t due = earlier(worker->tick_ns, worker->retry_ns);
+    due = earlier(due, worker->reclaim_ns);
+    due = earlier(due, copier->ops->due_ns(copier->copier, worker->now_ns));
+    const struct spw_job *job = spw_jobs_first_awaiting(&worker->jobs);
+    return job ? earlier(due, job->deadline_ns) : due;
+}
+
+uint32_t spw_worker_pass(struct spw_worker *worker, uint64_t *out_due_ns)
+{
+    bool more_commands = false, more_copies;
+    worker->now_ns = worker->config.now_ns(worker->config.clock_ctx);
+    worker->retry_ns = UINT64_MAX;
+    bool tick = worker->now_ns >= worker->tick_ns;
+    if (tick)
+        worker->tick_ns = worker->now_ns + TICK_NS;
+
+    uint32_t done = reclaim(worker);
+    done += spw_worker_check_clients(worker, tick);
+    done += spw_worker_expire_jobs(worker);
+    if (!worker->draining)
+        done += spw_worker_take_commands(worker, &more_commands);
+    done += spw_worker_copy(worker, &more_copies);
+    done += spw_worker_finish_jobs(worker);
+    if (done != 0)
+        done += reclaim(worker);
+    spw_shard_flush(worker->shard);
+    spw_add_own(&worker->feed->passes, 1);
+    *out_due_ns = more_commands || more_copies ? worker->now_ns : next_due(worker);
+    return done;
+}
+
+/* ---- between passes ---------------------------------------------------------------------------
+ */
+
+static bool stop_wanted(const struct spw_worker *worker, const volatile int *stop)
+{
+    return *stop != 0 || spw_load_relaxed(&worker->pool->ctl->phase) == SPW_POOL_CLOSED;
+}
+
+struct sleeper {
+    struct spw_worker *worker;
+    const volatile int *stop;
+};
+
+/* Anything to do? Asked behind the full fence of the doorbell. */
+static bool look(void *ctx)
+{
+    const struct sleeper *sleeper = ctx;
+    struct spw_worker *worker = sleeper->worker;
+    if (!worker->draining && (stop_wanted(worker, sleeper->stop) || spw_worker_has_command(worker)))
+        return true;
+    return spw_worker_clients_changed(worker);
+}
+
+static bool spin(struct sleeper *sleeper)
+{
+    struct spw_worker *worker = sleeper->worker;
+    uint64_t until = worker->config.now_ns(worker->config.clock_ctx) + SPIN_NS;
+    do {
+        for (int i = 0; i < 32; i++)
+            spw_cpu_relax();
+        if (look(sleeper))
+            return true;
+    } while (worker->config.now_ns(worker->config.clock_ctx) < until);
+    return false;
+}
+
+static void gather_words(const struct spw_worker *worker, struct spw_doorbell *bell)
+{
+    bell->count = 0;
+    for (uint32_t c = 0; c < worker->clients; c++)
+        bell->word[bell->count++] = spw_doorbell_low_half(
+            &worker->pool->client[c].head->lane[worker->config.k].command_tail);
+    bell->word[bell->count++] = &worker->pool->ctl->bell;
+}
+
+static void rest(struct sleeper *sleeper, const struct spw_doorbell *bell, uint32_t done,
+                 uint64_t due_ns)
+{
+    struct spw_worker *worker = sleeper->worker;
+    if (done != 0 && spin(sleeper))
+        return;
+    uint64_t now_ns = worker->config.now_ns(worker->config.clock_ctx);
+    if (due_ns <= now_ns)
+        return;
+    spw_worker_count(worker, SPW_WORKER_sleeps, 1);
+    spw_doorbell_sleep(bell, &worker->feed->asleep, due_ns - now_ns, look, sleeper);
+}
+
+/* No new commands; copies in flight and loads that wait are given time. */
+static int drain(struct sleeper *sleeper, const struct spw_doorbell *bell)
+{
+    struct spw_worker *worker = sleeper->worker;
+    uint64_t due_ns;
+    uint64_t limit_ns =
+        worker->config.now_ns(worker->config.clock_ctx) + worker->config.drain_limit_ns;
+    worker->draining = true;
+    spw_worker_end_waiting(worker);
+    for (;;) {
+        uint32_t done = spw_worker_pass(worker, &due_ns);
+        if (!spw_worker_copies_left(worker))
+            return 0;
+        if (worker->now_ns >= limit_ns)
+            return -ETIMEDOUT;
+        rest(sleeper, bell, done, earlier(due_ns, limit_ns));
+    }
+}
+
+int spw_worker_run(struct spw_worker *worker, volatile int *stop)
+{
+    struct sleeper sleeper = {.worker = worker, .stop = stop};
+    struct spw_doorbell bell;
+    uint64_t due_ns, asked_ns = 0;
+    gather_words(worker, &bell);
+    while (!stop_wanted(worker, stop)) {
+        uint32_t done = spw_worker_pass(worker, &due_ns);
+        if (worker->tick_ns != asked_ns && spw_worker_orphaned(worker))
+            break;
+        asked_ns = worker->tick_ns;
+        rest(&sleeper, &bell, done, due_ns);
+    }
+    return drain(&sleeper, &bell);
+}

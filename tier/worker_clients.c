@@ -1,0 +1,157 @@
+/*
+ * Clients that come and go, as one worker sees them (shm/client.h tells the client's half).
+ *
+ * Writes acked[c] of its own feed and its side of each client's lanes; reads generations, bases
+ * and lock bytes. A client's words are not touched between the acknowledgement of its end and the
+ * arrival of the next generation.
+ *
+ *   worker does                  others see if it dies right after
+ *   jobs of the generation end   its successor knows none of them
+ *   head = base                  the next worker does it again: acked[c] is still the old one
+ *   acked[c] = generation        the client may send; the next worker goes on at head
+ */
+#include "shm/alive.h"
+#include "shm/crash_point.h"
+#include "tier/worker_impl.h"
+
+static uint64_t generation_of(const struct spw_worker *worker, uint32_t c)
+{
+    /* [CL-1] acquire: the new holder's words before its generation */
+    return spw_load_acquire(&worker->pool->client[c].head->generation);
+}
+
+static bool holder_lives(const struct spw_worker *worker, uint32_t c)
+{
+    return spw_lock_held(worker->pool->lock_fd, SPW_LOCK_CLIENT(c)) == 1;
+}
+
+bool spw_worker_serves(const struct spw_worker *worker, struct spw_job_party party)
+{
+    return party.client < worker->clients &&
+           worker->client[party.client].phase == SPW_CLIENT_SERVED &&
+           worker->client[party.client].generation == party.generation;
+}
+
+bool spw_worker_client_dead(void *ctx, uint32_t c, uint64_t generation)
+{
+    const struct spw_worker *worker = ctx;
+    return c < worker->clients && worker->client[c].phase != SPW_CLIENT_SERVED &&
+           worker->client[c].generation == generation;
+}
+
+/* Its lanes go on where this worker (or the one before) left its own side. A predecessor that died
+ * between a completion's sequence and the tail has sent it: the tail must lie beyond. */
+static void take_up_lanes(struct spw_worker *worker, uint32_t c)
+{
+    struct spw_worker_client *client = &worker->client[c];
+    struct spw_client_view *view = &worker->pool->client[c];
+    uint32_t k = worker->config.k;
+    struct spw_lane_worker *ours = &view->head->worker_lane[k];
+    struct spw_lane_client *theirs = &view->head->lane[k];
+    struct spw_lane_slot *completion = view->completion + (uint64_t)k * view->completion_slots;
+
+    spw_lane_consumer_init(&client->commands, view->command + (uint64_t)k * view->command_slots,
+                           view->command_slots, &ours->command_head);
+    uint64_t tail = spw_load_relaxed(&ours->completion_tail); /* only this worker writes it */
+    spw_store_relaxed(&ours->completion_tail,
+                      spw_lane_highest(completion, view->completion_slots, tail));
+    spw_lane_producer_init(&client->completions, completion, view->completion_slots,
+                           &ours->completion_tail, &theirs->completion_head);
+}
+
+static void serve(struct spw_worker *worker, uint32_t c, uint64_t generation)
+{
+    struct spw_worker_client *client = &worker->client[c];
+    client->phase = SPW_CLIENT_SERVED;
+    client->generation = generation;
+    client->owed = 0;
+    client->open_jobs = 0;
+    client->claim_tries = 0;
+    client->waits_for_room = false;
+}
+
+/* A new holder: what lies before its base is void. */
+static void welcome(struct spw_worker *worker, uint32_t c, uint64_t generation)
+{
+    struct spw_worker_client *client = &worker->client[c];
+    const struct spw_lane_client *theirs = &worker->pool->client[c].head->lane[worker->config.k];
+    /* relaxed: stored before the generation, which was read with acquire */
+    client->commands.head = spw_load_relaxed(&theirs->command_base);
+    spw_lane_release(&client->commands, 0);
+    SPW_CRASH_POINT("worker.client_base_taken");
+    serve(worker, c, generation);
+    /* release: head at base before the acknowledgement, which the attaching client waits for */
+    spw_store_release(&worker->feed->acked[c], generation);
+    SPW_CRASH_POINT("worker.client_acknowledged");
+}
+
+static void leave(struct spw_worker *worker, uint32_t c)
+{
+    spw_worker_count(worker, SPW_WORKER_clients_gone, 1);
+    worker->client[c].phase = SPW_CLIENT_LEAVING;
+    spw_worker_end_jobs_of(worker, c);
+    SPW_CRASH_POINT("worker.client_jobs_ended");
+}
+
+/* One client, one look. Returns true if anything changed. */
+static bool check_client(struct spw_worker *worker, uint32_t c, bool ask_locks)
+{
+    struct spw_worker_client *client = &worker->client[c];
+    uint64_t generation = generation_of(worker, c);
+    bool changed = false;
+    if (client->phase == SPW_CLIENT_SERVED &&
+        (generation != client->generation || (ask_locks && !holder_lives(worker, c)))) {
+        leave(worker, c);
+        changed = true;
+    }
+    if (client->phase == SPW_CLIENT_LEAVING && client->in_copy == 0) {
+        client->phase = SPW_CLIENT_ABSENT;
+        changed = true;
+    }
+    if (client->phase == SPW_CLIENT_ABSENT && generation != client->generation) {
+        if (holder_lives(worker, c))
+            welcome(worker, c, generation);
+        else
+            client->generation = generation; /* came and went unseen */
+        changed = true;
+    }
+    return changed;
+}
+
+uint32_t spw_worker_check_clients(struct spw_worker *worker, bool ask_locks)
+{
+    uint32_t changed = 0;
+    for (uint32_t c = 0; c < worker->clients; c++)
+        changed += check_client(worker, c, ask_locks);
+    return changed;
+}
+
+bool spw_worker_clients_changed(const struct spw_worker *worker)
+{
+    for (uint32_t c = 0; c < worker->clients; c++)
+        if (worker->client[c].phase != SPW_CLIENT_LEAVING &&
+            generation_of(worker, c) != worker->client[c].generation)
+            return true;
+    return false;
+}
+
+void spw_worker_open_clients(struct spw_worker *worker)
+{
+    for (uint32_t c = 0; c < worker->clients; c++) {
+        uint64_t acked = spw_load_relaxed(&worker->feed->acked[c]); /* only this worker writes */
+        worker->client[c].generation = acked;
+        take_up_lanes(worker, c);
+        if (acked != 0 && generation_of(worker, c) == acked && holder_lives(worker, c))
+            serve(worker, c, acked);
+    }
+}
+
+bool spw_worker_orphaned(struct spw_worker *worker)
+{
+    bool alone = spw_lock_held(worker->pool->lock_fd, SPW_LOCK_DAEMON) == 0;
+    for (uint32_t c = 0; alone && c < worker->clients; c++)
+        alone = worker->client[c].phase == SPW_CLIENT_ABSENT;
+    if (!alone)
+        worker->alone_since_ns = worker->now_ns;
+    return worker->now_ns - worker->alone_since_ns >= worker->config.orphan_ns && alone;
+}

@@ -1,0 +1,117 @@
+#ifndef SPW_TIER_WORKER_IMPL_H
+#define SPW_TIER_WORKER_IMPL_H
+/*
+ * What the worker's files share: worker.c (loop, doorbell, timers), worker_commands.c (taking and
+ * checking commands), worker_jobs.c (jobs from run to completion), worker_clients.c (clients that
+ * come and go).
+ *
+ *   roles     private to the worker's one thread. What lies in shared memory is written through
+ *             the modules that own it: shard, lanes, feed
+ *   clients   of each client object one generation is served at a time, or none:
+ *
+ *                    lock held, new generation          gone, or handed over
+ *             ABSENT ------------------------> SERVED ------------------------> LEAVING
+ *                ^                                                                 |
+ *                `----------- no copy touches its blocks any more -----------------'
+ *
+ *   room      a command is taken only if its answer surely fits: completions sent and not reaped,
+ *             and those owed for runs, never exceed the lane
+ */
+#include "tier/counters.h"
+#include "tier/job.h"
+#include "tier/layout.h"
+#include "tier/shard.h"
+#include "tier/worker.h"
+
+enum spw_worker_client_phase { SPW_CLIENT_ABSENT, SPW_CLIENT_SERVED, SPW_CLIENT_LEAVING };
+
+struct spw_worker_client {
+    enum spw_worker_client_phase phase;
+    uint64_t generation; /* served, or known to be gone; 0 before the first */
+    struct spw_lane_consumer commands;
+    struct spw_lane_producer completions;
+    uint32_t owed;        /* completions that runs of this generation still get    */
+    uint32_t open_jobs;   /* opened by this generation                             */
+    uint32_t in_copy;     /* copies that touch this object's KV blocks             */
+    uint32_t claim_tries; /* of the command at the head                            */
+    bool waits_for_room;  /* its next command stays until completions were reaped  */
+};
+
+struct spw_worker {
+    struct spw_worker_config config;
+    struct spw_pool *pool;
+    struct spw_feed_head *feed;
+    struct spw_shard *shard;
+    struct spw_jobs jobs;
+    struct spw_queue queue;
+    struct spw_job_list done; /* completions to send at the end of the pass */
+    struct spw_table_view source[SPW_WORKERS_MAX];
+    struct spw_worker_client client[SPW_CLIENTS_MAX];
+    uint64_t *protect; /* bits of the slots of one reserve; zero in between    */
+    uint64_t now_ns;   /* of this pass                                         */
+    uint64_t tick_ns;  /* locks are asked next                                 */
+    uint64_t retry_ns; /* something waits for another process; UINT64_MAX = no */
+    uint64_t alone_since_ns;
+    uint64_t reclaim_wait_ns;
+    uint64_t reclaim_ns; /* reclaim is tried next, whatever else happens         */
+    uint32_t clients;
+    uint32_t first_client; /* lanes are visited from here on                  */
+    bool draining;         /* no new commands                                 */
+    uint64_t body[256 * SPW_LANE_PAYLOAD_BYTES / 8];
+};
+
+/** How a chunk ended before its copy began. */
+enum spw_worker_why { SPW_WHY_CANCELLED, SPW_WHY_EXPIRED, SPW_WHY_RESET };
+
+static inline void spw_worker_count(struct spw_worker *worker, enum spw_worker_counter counter,
+                                    uint64_t amount)
+{
+    spw_add_own(&worker->feed->counter[counter], amount);
+}
+
+/* ---- worker_commands.c ------------------------------------------------------------------------
+ */
+
+/** Take what the lanes hold, round robin. Returns the number taken; *out_more: budgets ended first.
+ */
+uint32_t spw_worker_take_commands(struct spw_worker *worker, bool *out_more);
+/** True if a served lane holds a command that could be taken now. Reads only. */
+bool spw_worker_has_command(struct spw_worker *worker);
+
+/* ---- worker_jobs.c ----------------------------------------------------------------------------
+ */
+
+/** The run of @job was taken: queue its open chunks. */
+void spw_worker_run_job(struct spw_worker *worker, struct spw_job *job);
+/** End all chunks of @job that no copy has reached; ends the job if nothing is left. */
+void spw_worker_end_job(struct spw_worker *worker, struct spw_job *job, enum spw_worker_why why);
+/** A space was reset: end its stores, void those in copy. */
+void spw_worker_reset_jobs(struct spw_worker *worker, uint32_t space);
+/** The generation of client @c is gone: end what it opened or ran, as far as no copy has begun. */
+void spw_worker_end_jobs_of(struct spw_worker *worker, uint32_t c);
+/** Jobs whose run didn't come in time. Returns how many ended. */
+uint32_t spw_worker_expire_jobs(struct spw_worker *worker);
+/** Submit and poll until nothing moves or the budget of a pass is used. Returns copies moved. */
+uint32_t spw_worker_copy(struct spw_worker *worker, bool *out_more);
+/** Send the completions of jobs that are done. Returns how many were. */
+uint32_t spw_worker_finish_jobs(struct spw_worker *worker);
+/** Before a stop: end jobs without a run, and stores that no copy has reached. */
+void spw_worker_end_waiting(struct spw_worker *worker);
+bool spw_worker_copies_left(const struct spw_worker *worker);
+
+/* ---- worker_clients.c -------------------------------------------------------------------------
+ */
+
+/** Take up the lanes where the predecessor left them. */
+void spw_worker_open_clients(struct spw_worker *worker);
+/** Notice changed generations and, when @ask_locks, dead holders. Returns how many changed. */
+uint32_t spw_worker_check_clients(struct spw_worker *worker, bool ask_locks);
+/** True if some generation differs from what is known. Reads only. */
+bool spw_worker_clients_changed(const struct spw_worker *worker);
+/** For spw_shard_open(): client @c is known dead at @generation. */
+bool spw_worker_client_dead(void *ctx, uint32_t c, uint64_t generation);
+bool spw_worker_serves(const struct spw_worker *worker, struct spw_job_party party);
+/** The pool has neither daemon nor clients, for longer than the limit. Asks the daemon's lock. */
+bool spw_worker_orphaned(struct spw_worker *worker);
+
+#endif
