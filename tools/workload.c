@@ -8,8 +8,7 @@
 
 #define SECOND_NS          1000000000ull
 #define CONTEXT_TOKENS_MAX 131072u
-#define READER_GAP_NS      (12 * SECOND_NS) /* the longest between two people asking about a document \
-                                             */
+#define READER_GAP_NS      (30 * SECOND_NS) /* at most, between two readers of a document */
 
 /* What a block's tokens belong to; first field of its raw id. */
 enum content { CONTENT_SYSTEM, CONTENT_DOCUMENT, CONTENT_TALK, CONTENT_PARTIAL };
@@ -48,8 +47,8 @@ static const struct bucket message_tokens[] = {
 static const struct bucket answer_tokens[] = {
     {40, 20, 150}, {40, 150, 600}, {17, 600, 1500}, {3, 1500, 4000}};
 static const struct bucket think_ms[] = {
-    {30, 1500, 5000}, {45, 5000, 20000}, {20, 20000, 60000}, {5, 60000, 180000}};
-static const struct bucket document_tokens[] = {{70, 16000, 40000}, {30, 40000, 90000}};
+    {30, 8000, 25000}, {45, 25000, 60000}, {25, 60000, 180000}};
+static const struct bucket document_tokens[] = {{70, 8000, 20000}, {30, 20000, 40000}};
 
 static uint64_t mix(uint64_t x)
 {
@@ -204,16 +203,21 @@ static int append_all(const struct turns *turns, uint32_t block_tokens, struct s
     return rc;
 }
 
+static bool makes_sense(const struct spw_workload *w)
+{
+    return w->block_tokens > 0 && w->assistants > 0 && w->readers_max > 0 && w->turns_max > 0 &&
+           w->document_percent <= 100 && w->duration_ns > 0 &&
+           w->duration_ns <= SPW_WORKLOAD_DURATION_NS_MAX && w->new_tokens_per_s > 0 &&
+           w->new_tokens_per_s <= SPW_WORKLOAD_TOKENS_PER_S_MAX;
+}
+
 int spw_trace_generate(const struct spw_workload *workload, struct spw_trace *out_trace)
 {
     struct turns turns = {0};
     struct spw_trace trace;
     int rc;
 
-    if (workload->block_tokens == 0 || workload->assistants == 0 || workload->readers_max == 0 ||
-        workload->turns_max == 0 || workload->document_percent > 100 ||
-        workload->new_tokens_per_s == 0 || workload->duration_ns == 0 ||
-        workload->duration_ns > (uint64_t)INT64_MAX)
+    if (!makes_sense(workload))
         return -EINVAL;
     spw_trace_init(&trace, workload->block_tokens);
     rc = add_talks(workload, &turns);

@@ -15,16 +15,19 @@
 
 #include "tools/trace.h"
 
+#define SPW_WORKLOAD_DURATION_NS_MAX  86400000000000ull
+#define SPW_WORKLOAD_TOKENS_PER_S_MAX 10000000ull
+
 /**
  * What to make. The defaults fit 4 engines that prefill 8,000 tokens a second each, with 327,680
- * bytes of KV a token and 2 GB/s of store rate a worker: 95 % of what the store streams can take,
- * 72 % of the engines' time. They last 15 minutes, so a minute when replayed 15 times as fast.
+ * bytes of KV a token and 2 GB/s of store rate a worker: 93 % of what the store streams can take,
+ * some 80 % of the engines' time. They last 15 minutes, so a minute when replayed 15 times as fast.
  */
 struct spw_workload {
     uint64_t seed;
-    uint64_t duration_ns;      /* of arrivals */
+    uint64_t duration_ns;      /* of arrivals, at most a day */
     uint64_t new_tokens_per_s; /* that no earlier request had, all engines together */
-    uint32_t block_tokens;     /* a power of two is not needed; 0 is not allowed */
+    uint32_t block_tokens;     /* at least 1 */
     uint32_t assistants;       /* system prompts, at least 1 */
     uint32_t document_percent; /* conversations about a document, 0..100 */
     uint32_t readers_max;      /* people who ask about one document, at least 1 */
@@ -34,17 +37,17 @@ struct spw_workload {
 #define SPW_WORKLOAD_DEFAULT                                                                       \
     ((struct spw_workload){.seed = 1,                                                              \
                            .duration_ns = 900000000000ull,                                         \
-                           .new_tokens_per_s = 23200,                                              \
+                           .new_tokens_per_s = 22600,                                              \
                            .block_tokens = SPW_TRACE_BLOCK_TOKENS,                                 \
                            .assistants = 8,                                                        \
-                           .document_percent = 10,                                                 \
+                           .document_percent = 20,                                                 \
                            .readers_max = 6,                                                       \
                            .turns_max = 10})
 
 /**
  * Make the workload. @out_trace is filled by success only; end it with spw_trace_fini().
  *
- * Returns 0, -EINVAL if a parameter makes no sense or so much that no trace comes out, -ENOMEM.
+ * Returns 0, -EINVAL if a parameter is out of range, -ENOMEM.
  */
 int spw_trace_generate(const struct spw_workload *workload, struct spw_trace *out_trace);
 

@@ -39,7 +39,7 @@ Test(workload, a_seed_gives_one_trace_and_seeds_differ)
 
     cr_expect_eq(fingerprint(&a), fingerprint(&b));
     cr_expect_neq(fingerprint(&a), fingerprint(&c));
-    cr_expect_eq(fingerprint(&a), 14997868027007669003ull, "the default workload changed: %lu",
+    cr_expect_eq(fingerprint(&a), 2748316663175898727ull, "the default workload changed: %lu",
                  fingerprint(&a));
     spw_trace_fini(&a);
     spw_trace_fini(&b);
@@ -94,17 +94,17 @@ Test(workload, every_seed_nearly_saturates_four_store_streams)
         struct spw_trace trace = generated(seed);
         double offered = new_tokens_per_s(&trace) / stream;
 
-        cr_expect(offered > 0.92 && offered < 0.98, "seed %lu: %f", seed, offered);
+        cr_expect(offered > 0.90 && offered < 0.96, "seed %lu: %f", seed, offered);
         spw_trace_fini(&trace);
     }
 }
 
 Test(workload, parameters_without_sense_are_refused)
 {
-    struct spw_workload bad[8];
+    struct spw_workload bad[9];
     struct spw_trace trace;
 
-    for (int i = 0; i < 8; i++)
+    for (int i = 0; i < 9; i++)
         bad[i] = SPW_WORKLOAD_DEFAULT;
     bad[0].block_tokens = 0;
     bad[1].assistants = 0;
@@ -114,6 +114,7 @@ Test(workload, parameters_without_sense_are_refused)
     bad[5].new_tokens_per_s = 0;
     bad[6].duration_ns = 0;
     bad[7].duration_ns = 1ull << 63;
-    for (int i = 0; i < 8; i++)
+    bad[8].new_tokens_per_s = UINT64_MAX;
+    for (int i = 0; i < 9; i++)
         cr_expect_eq(spw_trace_generate(&bad[i], &trace), -EINVAL, "%d", i);
 }
