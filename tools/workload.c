@@ -206,7 +206,7 @@ static int append_all(const struct turns *turns, uint32_t block_tokens, struct s
 static bool makes_sense(const struct spw_workload *w)
 {
     return w->block_tokens > 0 && w->assistants > 0 && w->readers_max > 0 && w->turns_max > 0 &&
-           w->document_percent <= 100 && w->duration_ns > 0 &&
+           w->document_percent <= 100 && w->duration_ns >= SPW_WORKLOAD_DURATION_NS_MIN &&
            w->duration_ns <= SPW_WORKLOAD_DURATION_NS_MAX && w->new_tokens_per_s > 0 &&
            w->new_tokens_per_s <= SPW_WORKLOAD_TOKENS_PER_S_MAX;
 }

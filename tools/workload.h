@@ -15,6 +15,7 @@
 
 #include "tools/trace.h"
 
+#define SPW_WORKLOAD_DURATION_NS_MIN  1000000000ull
 #define SPW_WORKLOAD_DURATION_NS_MAX  86400000000000ull
 #define SPW_WORKLOAD_TOKENS_PER_S_MAX 10000000ull
 
@@ -25,7 +26,7 @@
  */
 struct spw_workload {
     uint64_t seed;
-    uint64_t duration_ns;      /* of arrivals, at most a day */
+    uint64_t duration_ns;      /* of arrivals, a second to a day */
     uint64_t new_tokens_per_s; /* that no earlier request had, all engines together */
     uint32_t block_tokens;     /* at least 1 */
     uint32_t assistants;       /* system prompts, at least 1 */
@@ -47,7 +48,7 @@ struct spw_workload {
 /**
  * Make the workload. @out_trace is filled by success only; end it with spw_trace_fini().
  *
- * Returns 0, -EINVAL if a parameter is out of range, -ENOMEM.
+ * Returns 0, -EINVAL if a parameter is out of range or no request came out, -ENOMEM.
  */
 int spw_trace_generate(const struct spw_workload *workload, struct spw_trace *out_trace);
 

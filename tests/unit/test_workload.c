@@ -112,7 +112,7 @@ Test(workload, parameters_without_sense_are_refused)
     bad[3].turns_max = 0;
     bad[4].document_percent = 101;
     bad[5].new_tokens_per_s = 0;
-    bad[6].duration_ns = 0;
+    bad[6].duration_ns = 1;
     bad[7].duration_ns = 1ull << 63;
     bad[8].new_tokens_per_s = UINT64_MAX;
     for (int i = 0; i < 9; i++)
