@@ -15,19 +15,19 @@ static bool has_window(uint8_t kind)
     return kind == SPW_GROUP_SLIDING || kind == SPW_GROUP_CHUNKED;
 }
 
-static int init_group(struct spw_group *group, const struct spw_group_config *config,
+static int init_group(struct spw_group *group, const struct spw_group_shape *shape,
                       uint64_t hash_unit_tokens, uint32_t blocks_per_chunk)
 {
-    if (config->kind > SPW_GROUP_STATE || config->block_tokens == 0 ||
-        config->block_tokens > SPW_TOKENS_MAX / blocks_per_chunk ||
-        config->block_tokens % hash_unit_tokens != 0 || config->window_tokens > SPW_TOKENS_MAX ||
-        has_window(config->kind) != (config->window_tokens != 0))
+    if (shape->kind > SPW_GROUP_STATE || shape->block_tokens == 0 ||
+        shape->block_tokens > SPW_TOKENS_MAX / blocks_per_chunk ||
+        shape->block_tokens % hash_unit_tokens != 0 || shape->window_tokens > SPW_TOKENS_MAX ||
+        has_window(shape->kind) != (shape->window_tokens != 0))
         return -EINVAL;
-    group->kind = config->kind;
-    group->chunk_tokens = config->block_tokens * blocks_per_chunk;
-    group->window_tokens = config->window_tokens;
+    group->kind = shape->kind;
+    group->chunk_tokens = shape->block_tokens * blocks_per_chunk;
+    group->window_tokens = shape->window_tokens;
     group->window_chunks =
-        config->kind == SPW_GROUP_STATE ? 1 : div_up(config->window_tokens, group->chunk_tokens);
+        shape->kind == SPW_GROUP_STATE ? 1 : div_up(shape->window_tokens, group->chunk_tokens);
     return 0;
 }
 
@@ -62,8 +62,7 @@ static bool tails_possible(const struct spw_groups *groups, uint32_t blocks_per_
 }
 
 int spw_groups_init(struct spw_groups *out_groups, uint64_t hash_unit_tokens,
-                    uint32_t blocks_per_chunk, const struct spw_group_config *configs,
-                    uint32_t count)
+                    uint32_t blocks_per_chunk, const struct spw_group_shape *shapes, uint32_t count)
 {
     struct spw_groups groups;
 
@@ -74,7 +73,7 @@ int spw_groups_init(struct spw_groups *out_groups, uint64_t hash_unit_tokens,
     groups.count = count;
     for (uint32_t g = 0; g < count; g++) {
         struct spw_group *group = &groups.group[g];
-        if (init_group(group, &configs[g], hash_unit_tokens, blocks_per_chunk) != 0)
+        if (init_group(group, &shapes[g], hash_unit_tokens, blocks_per_chunk) != 0)
             return -EINVAL;
         if (group->kind == SPW_GROUP_STATE) {
             if (groups.state_tokens != 0 && groups.state_tokens != group->chunk_tokens)

@@ -14,8 +14,8 @@
 #define SPW_GROUPS_MAX 16
 #define SPW_TOKENS_MAX ((uint64_t)INT64_MAX) /* largest token count and budget accepted */
 
-/** One group as the engine states it. */
-struct spw_group_config {
+/** One group as an engine states it, checked by spw_groups_init(). */
+struct spw_group_shape {
     uint8_t kind;           /* enum spw_group_kind                                            */
     uint64_t block_tokens;  /* tokens in one GPU block                                        */
     uint64_t window_tokens; /* sliding: window, tokens retained beyond it included; chunked:
@@ -53,14 +53,14 @@ struct spw_chunk_range {
  * @out_groups        filled in; untouched on failure
  * @hash_unit_tokens  tokens a step of the prefix hash; divides every block
  * @blocks_per_chunk  GPU blocks in a chunk, one number for all groups
- * @configs           @count groups, 1..SPW_GROUPS_MAX; the position is the group's index
+ * @shapes           @count groups, 1..SPW_GROUPS_MAX; the position is the group's index
  *
  * Returns 0; -EINVAL for sizes of 0 or beyond SPW_TOKENS_MAX, a hash unit that doesn't divide a
  * block, a window where there is none or none where there must be, or state groups that differ
  * in size.
  */
 int spw_groups_init(struct spw_groups *out_groups, uint64_t hash_unit_tokens,
-                    uint32_t blocks_per_chunk, const struct spw_group_config *configs,
+                    uint32_t blocks_per_chunk, const struct spw_group_shape *shapes,
                     uint32_t count);
 
 /**

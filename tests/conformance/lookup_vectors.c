@@ -138,9 +138,9 @@ static bool tail(struct spw_lookup_source *source, uint64_t above, uint64_t at_m
     return false;
 }
 
-/* Read groups[@g] of a case; its geometry goes to *out_config. NULL, or what is wrong. */
+/* Read groups[@g] of a case; its geometry goes to *out_shape. NULL, or what is wrong. */
 static const char *parse_group(struct vector_case *c, uint32_t g, json_t *json,
-                               struct spw_group_config *out_config, json_int_t *out_blocks,
+                               struct spw_group_shape *out_shape, json_int_t *out_blocks,
                                json_int_t out_given[2])
 {
     const char *kind_name;
@@ -161,15 +161,15 @@ static const char *parse_group(struct vector_case *c, uint32_t g, json_t *json,
         return "loading isn't an array";
     json_array_foreach(c->group[g].loading, i, value) if (
         !json_is_integer(value)) return "loading holds something else than chunk indexes";
-    *out_config = (struct spw_group_config){.kind = (uint8_t)kind_of(kind_name),
-                                            .block_tokens = (uint64_t)block,
-                                            .window_tokens = (uint64_t)window};
+    *out_shape = (struct spw_group_shape){.kind = (uint8_t)kind_of(kind_name),
+                                          .block_tokens = (uint64_t)block,
+                                          .window_tokens = (uint64_t)window};
     return NULL;
 }
 
 static const char *parse_groups(struct vector_case *c, json_int_t hash_unit, json_t *json)
 {
-    struct spw_group_config configs[SPW_GROUPS_MAX];
+    struct spw_group_shape shapes[SPW_GROUPS_MAX];
     json_int_t blocks[SPW_GROUPS_MAX], given[SPW_GROUPS_MAX][2];
     const size_t count = json_array_size(json);
     const char *wrong;
@@ -177,13 +177,13 @@ static const char *parse_groups(struct vector_case *c, json_int_t hash_unit, jso
     if (count == 0 || count > SPW_GROUPS_MAX)
         return "no groups, or too many";
     for (uint32_t g = 0; g < count; g++) {
-        wrong = parse_group(c, g, json_array_get(json, g), &configs[g], &blocks[g], given[g]);
+        wrong = parse_group(c, g, json_array_get(json, g), &shapes[g], &blocks[g], given[g]);
         if (wrong != NULL)
             return wrong;
         if (blocks[g] != blocks[0] || blocks[g] <= 0 || blocks[g] > UINT32_MAX)
             return "blocks_per_chunk isn't one positive number for all groups";
     }
-    if (spw_groups_init(&c->groups, (uint64_t)hash_unit, (uint32_t)blocks[0], configs,
+    if (spw_groups_init(&c->groups, (uint64_t)hash_unit, (uint32_t)blocks[0], shapes,
                         (uint32_t)count) != 0)
         return "the groups are refused";
     for (uint32_t g = 0; g < count; g++)

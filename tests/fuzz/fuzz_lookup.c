@@ -109,15 +109,14 @@ static bool tail(struct spw_lookup_source *source, uint64_t above, uint64_t at_m
 
 static void init_groups(const struct naive_case *c, struct spw_groups *out_groups)
 {
-    struct spw_group_config configs[NAIVE_GROUPS];
+    struct spw_group_shape shapes[NAIVE_GROUPS];
 
     for (int g = 0; g < c->groups; g++)
-        configs[g] =
-            (struct spw_group_config){.kind = (uint8_t)c->group[g].kind,
-                                      .block_tokens = (uint64_t)c->group[g].block,
-                                      .window_tokens = (uint64_t)c->group[g].window_tokens};
+        shapes[g] = (struct spw_group_shape){.kind = (uint8_t)c->group[g].kind,
+                                             .block_tokens = (uint64_t)c->group[g].block,
+                                             .window_tokens = (uint64_t)c->group[g].window_tokens};
     expect(spw_groups_init(out_groups, (uint64_t)c->hash_unit, (uint32_t)c->blocks_per_chunk,
-                           configs, (uint32_t)c->groups) == 0,
+                           shapes, (uint32_t)c->groups) == 0,
            "groups refused");
 }
 

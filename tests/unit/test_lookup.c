@@ -15,7 +15,7 @@
 /* A request: one string of letters a group, and what was asked about it. */
 struct scene {
     struct spw_lookup_source source;
-    struct spw_group_config configs[SPW_GROUPS_MAX];
+    struct spw_group_shape shapes[SPW_GROUPS_MAX];
     struct spw_groups groups;
     struct spw_decide_input in;
     const char *states[SPW_GROUPS_MAX];
@@ -80,7 +80,7 @@ static void add_group(struct scene *scene, uint8_t kind, uint64_t block, uint64_
     static uint8_t verdicts[SPW_GROUPS_MAX][CHUNKS_MAX];
     const uint32_t g = scene->groups.count++;
 
-    scene->configs[g] = (struct spw_group_config){kind, block, window};
+    scene->shapes[g] = (struct spw_group_shape){kind, block, window};
     scene->states[g] = states;
     scene->loading[g] = UINT64_MAX;
     scene->in.lookup.chunks[g].count = strlen(states);
@@ -105,7 +105,7 @@ static struct spw_decision_core decide(struct scene *scene)
 
     memset(&got, 0xee, sizeof(got));
     cr_assert(
-        eq(int, spw_groups_init(&scene->groups, 4, 1, scene->configs, scene->groups.count), 0));
+        eq(int, spw_groups_init(&scene->groups, 4, 1, scene->shapes, scene->groups.count), 0));
     scene->in.lookup.groups = &scene->groups;
     cr_assert(eq(int, spw_decide(&scene->in, &scene->source, &got), 0));
     return got;
@@ -490,7 +490,7 @@ Test(lookup, a_tail_is_waited_for_by_its_boundary)
 
 static int decide_changed(struct scene scene, struct spw_decision_core *out)
 {
-    cr_assert(eq(int, spw_groups_init(&scene.groups, 4, 1, scene.configs, scene.groups.count), 0));
+    cr_assert(eq(int, spw_groups_init(&scene.groups, 4, 1, scene.shapes, scene.groups.count), 0));
     scene.in.lookup.groups = &scene.groups;
     return spw_decide(&scene.in, &scene.source, out);
 }
@@ -521,17 +521,17 @@ Test(lookup, counts_that_contradict_each_other_are_refused_and_nothing_is_writte
 
 Test(lookup, groups_that_make_no_sense_are_refused)
 {
-    const struct spw_group_config full = {SPW_GROUP_FULL, 16, 0}, state = {SPW_GROUP_STATE, 16, 0};
-    const struct spw_group_config two[] = {state, {SPW_GROUP_STATE, 32, 0}};
-    const struct spw_group_config bad[] = {{4, 16, 0},
-                                           {SPW_GROUP_FULL, 0, 0},
-                                           {SPW_GROUP_FULL, 18, 0},
-                                           {SPW_GROUP_FULL, 16, 1},
-                                           {SPW_GROUP_STATE, 16, 1},
-                                           {SPW_GROUP_SLIDING, 16, 0},
-                                           {SPW_GROUP_CHUNKED, 16, SPW_TOKENS_MAX + 1},
-                                           {SPW_GROUP_FULL, 1ull << 63, 0}};
-    struct spw_group_config many_groups[SPW_GROUPS_MAX + 1];
+    const struct spw_group_shape full = {SPW_GROUP_FULL, 16, 0}, state = {SPW_GROUP_STATE, 16, 0};
+    const struct spw_group_shape two[] = {state, {SPW_GROUP_STATE, 32, 0}};
+    const struct spw_group_shape bad[] = {{4, 16, 0},
+                                          {SPW_GROUP_FULL, 0, 0},
+                                          {SPW_GROUP_FULL, 18, 0},
+                                          {SPW_GROUP_FULL, 16, 1},
+                                          {SPW_GROUP_STATE, 16, 1},
+                                          {SPW_GROUP_SLIDING, 16, 0},
+                                          {SPW_GROUP_CHUNKED, 16, SPW_TOKENS_MAX + 1},
+                                          {SPW_GROUP_FULL, 1ull << 63, 0}};
+    struct spw_group_shape many_groups[SPW_GROUPS_MAX + 1];
     struct spw_groups groups;
 
     for (int i = 0; i < 8; i++)
