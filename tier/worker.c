@@ -134,9 +134,9 @@ uint32_t spw_worker_pass(struct spw_worker *worker, uint64_t *out_due_ns)
 
     uint32_t done = reclaim(worker);
     done += spw_worker_check_clients(worker, tick);
-    done += spw_worker_expire_jobs(worker);
     if (!worker->draining)
         done += spw_worker_take_commands(worker, &more_commands);
+    done += spw_worker_expire_jobs(worker); /* a run that has come in time was taken above */
     done += spw_worker_copy(worker, &more_copies);
     done += spw_worker_finish_jobs(worker);
     if (done != 0)

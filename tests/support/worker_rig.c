@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "shm/alive.h"
@@ -14,7 +15,12 @@
 
 static uint64_t rig_now(void *ctx)
 {
-    return ((struct rig *)ctx)->now_ns;
+    const struct rig *rig = ctx;
+    struct timespec now;
+    if (!rig->config.real_clock)
+        return rig->now_ns;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * RIG_SECOND + (uint64_t)now.tv_nsec;
 }
 
 static void must(int status, const struct spw_error *err)

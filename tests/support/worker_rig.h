@@ -33,6 +33,7 @@ struct rig_config {
     uint32_t queue_chunks;
     uint32_t client_jobs_max;
     struct spw_host_copier_config copier; /* in_flight 0 = 2 */
+    bool real_clock;
 };
 
 struct rig_client {
