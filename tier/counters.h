@@ -34,7 +34,8 @@
     X(bytes_stored, "payload bytes stored")                                                        \
     X(bytes_loaded, "payload bytes loaded")                                                        \
     X(sleeps, "times the worker slept")                                                            \
-    X(commands_bad, "commands of any kind that make no sense")
+    X(commands_bad, "commands of any kind that make no sense")                                     \
+    X(store_busy_ns, "time in which a store waited or was copied")
 
 enum spw_worker_counter {
 #define X(name, text) SPW_WORKER_##name,

@@ -123,10 +123,19 @@ static uint64_t next_due(struct spw_worker *worker)
     return job ? earlier(due, job->deadline_ns) : due;
 }
 
+/* The store stream had work since the last pass; only this worker writes what it asks. */
+static void count_busy(struct spw_worker *worker, uint64_t since_ns)
+{
+    if (spw_load_relaxed(&worker->feed->bytes_queued) != spw_load_relaxed(&worker->feed->bytes_done))
+        spw_worker_count(worker, SPW_WORKER_store_busy_ns, worker->now_ns - since_ns);
+}
+
 uint32_t spw_worker_pass(struct spw_worker *worker, uint64_t *out_due_ns)
 {
     bool more_commands = false, more_copies;
+    uint64_t since_ns = worker->now_ns;
     worker->now_ns = worker->config.now_ns(worker->config.clock_ctx);
+    count_busy(worker, since_ns);
     worker->retry_ns = UINT64_MAX;
     bool tick = worker->now_ns >= worker->tick_ns;
     if (tick)

@@ -48,7 +48,7 @@ static const struct spw_space_record *record_of(const struct spw_worker *worker,
     if (space >= SPW_SPACES_MAX)
         return NULL;
     const struct spw_space_slot *slot = &worker->pool->ctl->space[space];
-    /* acquire: the daemon stored the record before ready */
+    /* [SP-1] acquire: the daemon stored the record before ready */
     return spw_load_acquire(&slot->ready) == 1 ? &slot->record : NULL;
 }
 
