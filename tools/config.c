@@ -39,11 +39,9 @@ static const struct spw_option table[] = {
      "1024", "resident chunks that each worker holds"},
     {"chunk-bytes", "pool", SPW_OPTION_BYTES, FIELD(chunk_bytes), 64, 4ull << 30, NULL, "64KiB",
      "payload of a chunk, a multiple of 64"},
-    {"nominal-chunk-bytes", "pool", SPW_OPTION_BYTES, FIELD(nominal_bytes), 64, 1ull << 40, NULL,
-     NULL, "bytes that pacing counts for a chunk (default: --chunk-bytes)"},
     {"kv-blocks", "pool", SPW_OPTION_COUNT, FIELD(kv_blocks), 1, 1ull << 24, NULL, "256",
      "KV blocks in host memory that each client gets for the host copier"},
-    {"on-stop", "pool", SPW_OPTION_CHOICE, FIELD(on_stop), 0, 0, on_stop_names, "keep",
+    {"on-stop", "pool", SPW_OPTION_CHOICE, FIELD(on_stop), 0, 0, on_stop_names, "remove",
      "what a clean stop does with the memory"},
     {"quiet", "pool", SPW_OPTION_SWITCH, FIELD(quiet), 0, 0, NULL, "no",
      "print nothing but errors"},
@@ -174,11 +172,6 @@ static int check_sizes(struct spw_config *config, char *err, size_t err_bytes)
                  spw_units_format(SPW_UNIT_BYTES, config->chunk_bytes, text));
         return -EINVAL;
     }
-    if (config->nominal_bytes == 0)
-        config->nominal_bytes = config->chunk_bytes;
-    if (config->nominal_bytes < config->chunk_bytes)
-        return refuse_pair(config, "nominal-chunk-bytes", "is smaller than", "chunk-bytes", err,
-                           err_bytes);
     return 0;
 }
 

@@ -35,7 +35,6 @@ struct spw_config {
     uint64_t workers;         /* 1..SPW_CONFIG_WORKERS_MAX */
     uint64_t capacity_chunks; /* resident chunks a worker */
     uint64_t chunk_bytes;     /* payload of a slot, a multiple of 64 */
-    uint64_t nominal_bytes;   /* what pacing counts for a chunk, >= chunk_bytes */
     uint64_t kv_blocks;       /* host KV blocks a client, for the host copier */
     uint64_t on_stop;         /* enum spw_config_on_stop */
 

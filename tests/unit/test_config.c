@@ -79,11 +79,10 @@ Test(config, defaults_hold_without_any_option)
     cr_expect_eq(config.workers, 1);
     cr_expect_eq(config.max_clients, 16);
     cr_expect_eq(config.chunk_bytes, 65536);
-    cr_expect_eq(config.nominal_bytes, config.chunk_bytes);
     cr_expect_eq(config.store_rate, 0);
     cr_expect_eq(config.fence_limit_ns, 1000000000);
     cr_expect_eq(config.orphan_ns, 60000000000);
-    cr_expect_eq(config.on_stop, SPW_ON_STOP_KEEP);
+    cr_expect_eq(config.on_stop, SPW_ON_STOP_REMOVE);
     cr_expect_eq(spw_options_origin(&config.options, "workers"), SPW_ORIGIN_DEFAULT);
 }
 
@@ -100,25 +99,23 @@ Test(config, every_option_is_taken_from_flags)
     cr_expect_eq(config.workers, 4);
     cr_expect_eq(config.capacity_chunks, 10);
     cr_expect_eq(config.chunk_bytes, 4096);
-    cr_expect_eq(config.nominal_bytes, 4096);
     cr_expect_eq(config.store_rate, 2000000000);
     cr_expect_eq(config.queue_chunks, 7);
     cr_assert_eq(
-        parse("--load-rate 1MiB --max-clients 127 --update-ring-records 2 --on-stop remove "
+        parse("--load-rate 1MiB --max-clients 127 --update-ring-records 2 --on-stop keep "
               "--drain-limit=250ms --quiet",
               &config, err, sizeof(err)),
         0, "%s", err);
     cr_expect_eq(config.load_rate, 1048576);
     cr_expect_eq(config.max_clients, 127);
     cr_expect_eq(config.update_records, 2);
-    cr_expect_eq(config.on_stop, SPW_ON_STOP_REMOVE);
+    cr_expect_eq(config.on_stop, SPW_ON_STOP_KEEP);
     cr_expect_eq(config.drain_limit_ns, 250000000);
     cr_expect(config.quiet);
-    cr_assert_eq(parse("--nominal-chunk-bytes 160MiB --kv-blocks 9 --command-ring-slots 8 "
+    cr_assert_eq(parse("--kv-blocks 9 --command-ring-slots 8 "
                        "--completion-ring-slots 16 --run-limit 3s --check",
                        &config, err, sizeof(err)),
                  0, "%s", err);
-    cr_expect_eq(config.nominal_bytes, 167772160);
     cr_expect_eq(config.kv_blocks, 9);
     cr_expect_eq(config.command_slots, 8);
     cr_expect_eq(config.completion_slots, 16);
@@ -137,7 +134,6 @@ ParameterizedTestParameters(config, numbers_are_checked)
         {"--workers", "0"},
         {"--capacity-chunks", "0"},
         {"--chunk-bytes", "0"},
-        {"--nominal-chunk-bytes", "0"},
         {"--kv-blocks", "0"},
         {"--queue-chunks", "0"},
         {"--max-clients", "0"},
@@ -331,8 +327,6 @@ Test(config, a_missing_file_is_named)
 Test(config, options_that_contradict_each_other_are_both_named)
 {
     static const char *const cases[][3] = {
-        {"--chunk-bytes 128KiB --nominal-chunk-bytes 64KiB", "--nominal-chunk-bytes (64KiB, flag)",
-         "--chunk-bytes (128KiB, flag)"},
         {"--mode 0666", "--mode (0666, flag)", "--allow-world (no, default)"},
         {"--mode 0604", "--mode (0604, flag)", "--allow-world"},
         {"--allow-world", "--allow-world (yes, flag)", "--mode (0600, default)"},
@@ -392,7 +386,6 @@ Test(config, what_is_printed_can_be_read_back)
     cr_expect(strstr(text, "16GiB of payload a worker, 64GiB in all on this host"), "%s", text);
     cr_assert_eq(parse_file(text, "", &again, err, sizeof(err)), 0, "%s\n%s", err, text);
     cr_expect_eq(again.workers, 4);
-    cr_expect_eq(again.nominal_bytes, config.nominal_bytes);
     cr_expect_eq(again.mode, config.mode);
     cr_expect_eq(again.store_rate, 2000000000);
     cr_expect_str_eq(again.shm_dir, "/dev/shm");

@@ -1,0 +1,356 @@
+/* See daemon.h. Supervision of the pool's processes, and its mailbox. */
+#include "tools/daemon.h"
+
+#include <inttypes.h>
+#include <spawn.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "shm/alive.h"
+#include "shm/doorbell.h"
+#include "shm/pool.h"
+#include "tier/table.h"
+#include "tools/spaces.h"
+
+extern char **environ;
+
+#define TICK_NS        200000000ull  /* longest sleep: a missed bell or signal costs no more */
+#define START_TICK_NS  2000000ull    /* while workers are coming up                          */
+#define BACKOFF_NS     100000000ull  /* before the first restart, doubled up to ...          */
+#define BACKOFF_MAX_NS 5000000000ull /* ... this; a worker that lived this long starts anew  */
+#define GRACE_NS       1000000000ull /* beyond the drain limit, before a worker is killed    */
+
+struct worker_process {
+    pid_t pid; /* 0 = none */
+    uint64_t passes_before;
+    uint64_t incarnation_before;
+    uint64_t started_ns;
+    uint64_t restart_ns; /* when to start it again */
+    uint64_t backoff_ns;
+    bool up;
+};
+
+struct daemon {
+    const struct spw_config *config;
+    int argc;
+    char *const *argv;
+    volatile sig_atomic_t *stop;
+    struct spw_pool pool;
+    struct worker_process worker[SPW_WORKERS_MAX];
+    uint64_t answered[SPW_CLIENTS_MAX]; /* mailbox seq answered last */
+    bool stop_asked;
+};
+
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+__attribute__((format(printf, 2, 3))) static void say(const struct daemon *daemon,
+                                                      const char *format, ...)
+{
+    if (daemon->config->quiet)
+        return;
+    va_list args;
+    va_start(args, format);
+    fprintf(stderr, "spillwayd: ");
+    vfprintf(stderr, format, args);
+    fputc('\n', stderr);
+    va_end(args);
+}
+
+/* ---- workers -------------------------------------------------------------------------------- */
+
+static int start_worker(struct daemon *daemon, uint32_t k)
+{
+    struct worker_process *worker = &daemon->worker[k];
+    char number[16];
+    snprintf(number, sizeof number, "%u", k);
+    char **argv = calloc((size_t)daemon->argc + 3, sizeof *argv);
+    if (!argv)
+        return -ENOMEM;
+    argv[0] = daemon->argv[0];
+    argv[1] = (char *)"worker";
+    argv[2] = number;
+    for (int i = 1; i < daemon->argc; i++)
+        argv[2 + i] = daemon->argv[i];
+    worker->passes_before = spw_load_relaxed(&daemon->pool.feed[k]->passes);
+    worker->incarnation_before = spw_load_acquire(&daemon->pool.feed[k]->incarnation);
+    int status = posix_spawn(&worker->pid, "/proc/self/exe", NULL, NULL, argv, environ);
+    free(argv);
+    worker->started_ns = now_ns();
+    if (status) {
+        worker->pid = 0;
+        fprintf(stderr, "spillwayd: worker %u: cannot be started: %s\n", k, strerror(status));
+        return -status;
+    }
+    spw_store_relaxed(&daemon->pool.ctl->worker[k].pid, (uint64_t)worker->pid); /* display */
+    return 0;
+}
+
+/* A worker is up once it has adopted its shard and gone round its loop. */
+static void notice_up(struct daemon *daemon, uint32_t k)
+{
+    struct worker_process *worker = &daemon->worker[k];
+    struct spw_feed_head *feed = daemon->pool.feed[k];
+    uint64_t incarnation = spw_load_acquire(&feed->incarnation);
+    if (worker->up || !worker->pid || incarnation == worker->incarnation_before ||
+        spw_load_relaxed(&feed->passes) == worker->passes_before)
+        return;
+    struct spw_worker_state *state = &daemon->pool.ctl->worker[k];
+    spw_store_relaxed(&state->incarnation, incarnation);
+    /* [WS-1] release: incarnation before UP; pairs with the client library's look at a step */
+    spw_store_release(&state->phase, SPW_WORKER_UP);
+    worker->up = true;
+    say(daemon, "worker %u is up, incarnation %" PRIu64 ", pid %d", k, incarnation, worker->pid);
+}
+
+static void worker_ended(struct daemon *daemon, uint32_t k, int status)
+{
+    struct worker_process *worker = &daemon->worker[k];
+    struct spw_worker_state *state = &daemon->pool.ctl->worker[k];
+    uint64_t now = now_ns();
+    /* [WS-1] release: whoever sees REAPED knows that the process is gone */
+    spw_store_release(&state->phase, SPW_WORKER_REAPED);
+    spw_add_own(&state->restarts, 1);
+    worker->pid = 0;
+    worker->up = false;
+    if (!worker->backoff_ns || now - worker->started_ns > BACKOFF_MAX_NS)
+        worker->backoff_ns = BACKOFF_NS;
+    else if (worker->backoff_ns < BACKOFF_MAX_NS)
+        worker->backoff_ns *= 2;
+    worker->restart_ns = now + worker->backoff_ns;
+    if (WIFSIGNALED(status))
+        say(daemon, "worker %u was killed by signal %d; next one in %" PRIu64 " ms", k,
+            WTERMSIG(status), worker->backoff_ns / 1000000);
+    else
+        say(daemon, "worker %u ended with status %d; next one in %" PRIu64 " ms", k,
+            WEXITSTATUS(status), worker->backoff_ns / 1000000);
+}
+
+static void reap(struct daemon *daemon)
+{
+    for (uint32_t k = 0; k < daemon->pool.geometry.workers; k++) {
+        int status;
+        pid_t pid = daemon->worker[k].pid;
+        if (pid && waitpid(pid, &status, WNOHANG) == pid)
+            worker_ended(daemon, k, status);
+    }
+}
+
+static void restart_due(struct daemon *daemon)
+{
+    for (uint32_t k = 0; k < daemon->pool.geometry.workers; k++) {
+        struct worker_process *worker = &daemon->worker[k];
+        if (!worker->pid && now_ns() >= worker->restart_ns && start_worker(daemon, k))
+            worker->restart_ns = now_ns() + BACKOFF_MAX_NS;
+    }
+}
+
+static bool all_up(const struct daemon *daemon)
+{
+    for (uint32_t k = 0; k < daemon->pool.geometry.workers; k++)
+        if (!daemon->worker[k].up)
+            return false;
+    return true;
+}
+
+/* ---- mailboxes ------------------------------------------------------------------------------ */
+
+struct open_space_mail {
+    struct spw_space_record record;
+    uint32_t rank_worker[SPW_RANKS_MAX];
+};
+
+static void answer(struct daemon *daemon, uint32_t c, uint64_t seq)
+{
+    struct spw_client_head *client = daemon->pool.client[c].head;
+    struct spw_mailbox *mail = &client->mailbox;
+    struct spw_reply *reply = &daemon->pool.ctl->reply[c];
+    struct open_space_mail asked;
+    int status = -EINVAL;
+    char text[sizeof reply->text] = "";
+    uint64_t generation = spw_load_relaxed(&client->generation); /* stored before this seq */
+    uint32_t kind = spw_load_relaxed(&mail->kind);               /* likewise, by [MB-1]    */
+    uint64_t length = spw_load_relaxed(&mail->length_bytes);
+    if (kind == SPW_MAIL_STOP) {
+        daemon->stop_asked = true;
+        status = 0;
+    } else if (kind != SPW_MAIL_OPEN_SPACE || length != sizeof asked) {
+        snprintf(text, sizeof text, "unknown request: kind %u, %llu bytes", kind,
+                 (unsigned long long)length);
+    } else {
+        memcpy(&asked, mail->bytes, sizeof asked); /* once; only the copy is looked at */
+        status = spw_spaces_open(daemon->pool.ctl, &daemon->pool.geometry, &asked.record,
+                                 asked.rank_worker, text, sizeof text);
+        if (status >= 0)
+            say(daemon, "client %u uses space %d, \"%.255s\"", c, status,
+                asked.record.fingerprint);
+    }
+    memcpy(reply->text, text, sizeof text);
+    spw_store_relaxed(&reply->value, status >= 0 ? (uint64_t)status : 0);
+    spw_store_relaxed(&reply->status, (uint64_t)(int64_t)(status < 0 ? status : 0));
+    spw_store_relaxed(&reply->generation, generation);
+    spw_store_release(&reply->seq, seq); /* [MB-2] release: the reply before its seq */
+    daemon->answered[c] = seq;
+}
+
+static bool mail_waits(void *ctx)
+{
+    struct daemon *daemon = ctx;
+    for (uint32_t c = 0; c < daemon->pool.geometry.clients; c++)
+        if (spw_load_acquire(&daemon->pool.client[c].head->mailbox.seq) != daemon->answered[c])
+            return true;
+    return *daemon->stop != 0;
+}
+
+static void read_mail(struct daemon *daemon)
+{
+    for (uint32_t c = 0; c < daemon->pool.geometry.clients; c++) {
+        /* [MB-1] acquire: the request before its seq */
+        uint64_t seq = spw_load_acquire(&daemon->pool.client[c].head->mailbox.seq);
+        if (seq != daemon->answered[c])
+            answer(daemon, c, seq);
+    }
+}
+
+static void sleep_on_mail(struct daemon *daemon, uint64_t timeout_ns)
+{
+    struct spw_doorbell bell = {.count = daemon->pool.geometry.clients};
+    for (uint32_t c = 0; c < bell.count; c++)
+        bell.word[c] = &daemon->pool.client[c].head->mailbox.bell;
+    spw_doorbell_sleep(&bell, NULL, timeout_ns, mail_waits, daemon);
+}
+
+/* ---- start and stop ------------------------------------------------------------------------- */
+
+static void fill_pool_config(const struct spw_config *config, struct spw_pool_config *out)
+{
+    uint32_t reserve = (uint32_t)(config->capacity_chunks / 100);
+    struct spw_geometry *geometry = &out->geometry;
+    geometry->workers = (uint32_t)config->workers;
+    geometry->clients = (uint32_t)config->max_clients;
+    geometry->capacity_chunks = (uint32_t)config->capacity_chunks;
+    geometry->slots = geometry->capacity_chunks + (reserve ? reserve : 1);
+    geometry->slot_bytes = (uint32_t)config->chunk_bytes;
+    geometry->update_records = (uint32_t)config->update_records;
+    geometry->gate_records = geometry->update_records / 8 ? geometry->update_records / 8 : 1;
+    geometry->command_slots = (uint32_t)config->command_slots;
+    geometry->completion_slots = (uint32_t)config->completion_slots;
+    geometry->index_buckets = spw_table_buckets(geometry->slots);
+    geometry->kv_blocks = (uint32_t)config->kv_blocks;
+    geometry->kv_block_bytes = geometry->slot_bytes;
+    out->mode = (uint32_t)config->mode;
+    out->gid = config->gid;
+    for (uint32_t k = 0; k < SPW_WORKERS_MAX; k++)
+        out->shard_node[k] = -1;
+}
+
+static void start_workers(struct daemon *daemon)
+{
+    for (uint32_t k = 0; k < daemon->pool.geometry.workers; k++)
+        start_worker(daemon, k);
+}
+
+/* Wait for a worker that was told to leave; one that doesn't by @limit is killed, and named. */
+static int end_worker(struct daemon *daemon, uint32_t k, uint64_t limit)
+{
+    pid_t pid = daemon->worker[k].pid;
+    int status = 0;
+    if (!pid)
+        return 0;
+    while (waitpid(pid, &status, WNOHANG) == 0) {
+        if (now_ns() < limit) {
+            usleep(1000);
+            continue;
+        }
+        fprintf(stderr, "spillwayd: worker %u (pid %d) was stuck after %" PRIu64
+                        " ms and is killed\n",
+                k, pid, (uint64_t)(daemon->config->drain_limit_ns + GRACE_NS) / 1000000);
+        kill(pid, SIGKILL);
+        waitpid(pid, &status, 0);
+        return 1;
+    }
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : 1;
+}
+
+/* Workers see CLOSED, drain and leave. */
+static int stop_workers(struct daemon *daemon)
+{
+    struct spw_ctl *ctl = daemon->pool.ctl;
+    int result = 0;
+    spw_store_release(&ctl->phase, SPW_POOL_CLOSED); /* [PH-1] release: before the bell */
+    spw_store_release(&ctl->bell, spw_load_relaxed(&ctl->bell) + 1);
+    spw_doorbell_ring(&ctl->bell, NULL);
+    uint64_t limit = now_ns() + daemon->config->drain_limit_ns + GRACE_NS;
+    for (uint32_t k = 0; k < daemon->pool.geometry.workers; k++) {
+        if (end_worker(daemon, k, limit))
+            result = 1;
+        daemon->worker[k].pid = 0;
+        spw_store_release(&ctl->worker[k].phase, SPW_WORKER_REAPED); /* [WS-1] */
+    }
+    return result;
+}
+
+static void serve(struct daemon *daemon)
+{
+    bool ready = false;
+    while (!*daemon->stop && !daemon->stop_asked) {
+        for (uint32_t k = 0; k < daemon->pool.geometry.workers; k++)
+            notice_up(daemon, k);
+        if (!ready && all_up(daemon)) {
+            spw_store_release(&daemon->pool.ctl->phase, SPW_POOL_SERVING); /* [PH-1] */
+            say(daemon, "pool \"%s\" is ready", daemon->config->name);
+            ready = true;
+        }
+        read_mail(daemon);
+        reap(daemon);
+        restart_due(daemon);
+        sleep_on_mail(daemon, all_up(daemon) ? TICK_NS : START_TICK_NS);
+    }
+}
+
+int spw_daemon_run(const struct spw_config *config, int argc, char *const *argv,
+                   volatile sig_atomic_t *stop)
+{
+    struct daemon *daemon = calloc(1, sizeof *daemon);
+    struct spw_pool_config *pool_config = calloc(1, sizeof *pool_config);
+    struct spw_error err = {0};
+    int result = 1;
+    if (!daemon || !pool_config) {
+        fprintf(stderr, "spillwayd: out of memory\n");
+        goto out;
+    }
+    daemon->config = config;
+    daemon->argc = argc;
+    daemon->argv = argv;
+    daemon->stop = stop;
+    fill_pool_config(config, pool_config);
+    if (spw_pool_path_init(&pool_config->path, config->shm_dir, config->name, (uint32_t)geteuid(),
+                           &err) ||
+        spw_pool_create(pool_config, &daemon->pool, &err)) {
+        fprintf(stderr, "spillwayd: %s\n", err.text);
+        goto out;
+    }
+    start_workers(daemon);
+    serve(daemon);
+    say(daemon, "stopping");
+    result = stop_workers(daemon);
+    if (config->on_stop == SPW_ON_STOP_REMOVE && spw_pool_unlink(&daemon->pool, &err)) {
+        fprintf(stderr, "spillwayd: %s\n", err.text);
+        result = 1;
+    }
+    spw_pool_detach(&daemon->pool);
+out:
+    free(pool_config);
+    free(daemon);
+    return result;
+}

@@ -1,0 +1,26 @@
+#ifndef SPW_TOOLS_DAEMON_H
+#define SPW_TOOLS_DAEMON_H
+/*
+ * The daemon's own work: make the pool, start and restart workers, answer mailboxes, stop.
+ *
+ *   roles     writes ctl, alone; never maps payload for itself, never loads a GPU driver
+ *   crash     workers go on while clients live; nothing in ctl is half-true: a space is whole before
+ *             `ready`, a reply before its seq, a worker is UP only with the incarnation it stored
+ *   pairs     [WS-1] incarnation before a worker's phase -> the client's look at a step
+ *             [MB-1] a request in the mailbox before its seq -> read_mail()
+ *             [MB-2] a reply before its seq -> the client that asked
+ *             [PH-1] everything before the pool's phase -> attach, workers
+ */
+#include <signal.h>
+
+#include "tools/config.h"
+
+/** Run a pool in the foreground until *stop is raised. @argv is handed on to the workers.
+ * Exit status: 0 clean, 1 failed (words on stderr). */
+int spw_daemon_run(const struct spw_config *config, int argc, char *const *argv,
+                   volatile sig_atomic_t *stop);
+
+/** The body of a worker process. */
+int spw_worker_main(const struct spw_config *config, uint32_t k, volatile int *stop);
+
+#endif

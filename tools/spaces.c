@@ -1,0 +1,137 @@
+/* See spaces.h. */
+#include "tools/spaces.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static int refuse(char *text, size_t text_bytes, const char *what, uint64_t got, uint64_t least,
+                  uint64_t most)
+{
+    snprintf(text, text_bytes, "%s is %llu, must be %llu to %llu", what, (unsigned long long)got,
+             (unsigned long long)least, (unsigned long long)most);
+    return -EINVAL;
+}
+
+static int check_group(const struct spw_geometry *geometry, const struct spw_space_record *record,
+                       uint32_t g, char *text, size_t text_bytes)
+{
+    const struct spw_group_record *group = &record->group[g];
+    if (group->kind > 3)
+        return refuse(text, text_bytes, "a group's kind", group->kind, 0, 3);
+    if (group->block_tokens == 0)
+        return refuse(text, text_bytes, "block_tokens", 0, 1, UINT32_MAX);
+    if (group->chunk_bytes == 0 || group->chunk_bytes > geometry->slot_bytes)
+        return refuse(text, text_bytes, "chunk_bytes", group->chunk_bytes, 1, geometry->slot_bytes);
+    if (group->chunk_bytes % record->blocks_per_chunk)
+        return refuse(text, text_bytes, "chunk_bytes modulo blocks_per_chunk",
+                      group->chunk_bytes % record->blocks_per_chunk, 0, 0);
+    if (group->reserved)
+        return refuse(text, text_bytes, "a reserved field", group->reserved, 0, 0);
+    return 0;
+}
+
+static int check_record(const struct spw_geometry *geometry, const struct spw_space_record *record,
+                        const uint32_t *rank_worker, char *text, size_t text_bytes)
+{
+    if (!memchr(record->fingerprint, 0, sizeof record->fingerprint) || !record->fingerprint[0])
+        return refuse(text, text_bytes, "the fingerprint's length", record->fingerprint[0] ? 256 : 0,
+                      1, 255);
+    if (record->blocks_per_chunk == 0 || record->blocks_per_chunk > SPW_CHUNK_BLOCKS_MAX)
+        return refuse(text, text_bytes, "blocks_per_chunk", record->blocks_per_chunk, 1,
+                      SPW_CHUNK_BLOCKS_MAX);
+    if (record->hash_unit_tokens == 0)
+        return refuse(text, text_bytes, "hash_unit_tokens", 0, 1, UINT32_MAX);
+    if (record->groups == 0 || record->groups > SPW_GROUP_COUNT_MAX)
+        return refuse(text, text_bytes, "groups", record->groups, 1, SPW_GROUP_COUNT_MAX);
+    if (record->ranks == 0 || record->ranks > SPW_RANKS_MAX)
+        return refuse(text, text_bytes, "ranks", record->ranks, 1, SPW_RANKS_MAX);
+    for (uint32_t g = 0; g < record->groups; g++) {
+        int status = check_group(geometry, record, g, text, text_bytes);
+        if (status)
+            return status;
+    }
+    for (uint32_t r = 0; r < record->ranks; r++)
+        if (rank_worker[r] >= geometry->workers)
+            return refuse(text, text_bytes, "a rank's worker", rank_worker[r], 0,
+                          geometry->workers - 1);
+    return 0;
+}
+
+/* The same fingerprint must mean the same bytes: name the first thing that differs. */
+static int differs(const struct spw_space_record *known, const struct spw_space_record *asked,
+                   char *text, size_t text_bytes)
+{
+    const char *what = NULL;
+    uint64_t here = 0, there = 0;
+#define FIELD(name, a, b)                                                                          \
+    if (!what && (a) != (b))                                                                       \
+    what = name, here = (a), there = (b)
+    FIELD("blocks_per_chunk", known->blocks_per_chunk, asked->blocks_per_chunk);
+    FIELD("hash_unit_tokens", known->hash_unit_tokens, asked->hash_unit_tokens);
+    FIELD("groups", known->groups, asked->groups);
+    FIELD("ranks", known->ranks, asked->ranks);
+    for (uint32_t g = 0; g < known->groups; g++) {
+        FIELD("a group's kind", known->group[g].kind, asked->group[g].kind);
+        FIELD("block_tokens", known->group[g].block_tokens, asked->group[g].block_tokens);
+        FIELD("window_tokens", known->group[g].window_tokens, asked->group[g].window_tokens);
+        FIELD("chunk_bytes", known->group[g].chunk_bytes, asked->group[g].chunk_bytes);
+        FIELD("nominal_bytes", known->group[g].nominal_bytes, asked->group[g].nominal_bytes);
+    }
+#undef FIELD
+    if (!what)
+        return 0;
+    snprintf(text, text_bytes, "%s is %llu in this pool's space of that fingerprint, not %llu", what,
+             (unsigned long long)here, (unsigned long long)there);
+    return -EINVAL;
+}
+
+static int enter_ranks(struct spw_space_slot *space, const uint32_t *rank_worker, uint32_t ranks,
+                       char *text, size_t text_bytes)
+{
+    for (uint32_t r = 0; r < ranks; r++) {
+        for (uint32_t other = 0; other < ranks; other++) {
+            bool kept = spw_load_relaxed(&space->rank_workers[other]) >> rank_worker[r] & 1;
+            bool twice = other < r && rank_worker[other] == rank_worker[r];
+            if (other != r && (kept || twice)) {
+                snprintf(text, text_bytes, "worker %u keeps rank %u of this space, not rank %u",
+                         rank_worker[r], other, r);
+                return -EBUSY;
+            }
+        }
+    }
+    for (uint32_t r = 0; r < ranks; r++) {
+        uint64_t mask = spw_load_relaxed(&space->rank_workers[r]);
+        /* masks only grow, and a reader that sees an older one sees fewer chunks: no order needed */
+        spw_store_relaxed(&space->rank_workers[r], mask | 1ull << rank_worker[r]);
+    }
+    return 0;
+}
+
+int spw_spaces_open(struct spw_ctl *ctl, const struct spw_geometry *geometry,
+                    const struct spw_space_record *record, const uint32_t *rank_worker, char *text,
+                    size_t text_bytes)
+{
+    int status = check_record(geometry, record, rank_worker, text, text_bytes);
+    if (status)
+        return status;
+    for (int s = 0; s < (int)SPW_SPACES_MAX; s++) {
+        struct spw_space_slot *space = &ctl->space[s];
+        if (!spw_load_relaxed(&space->ready)) { /* only the daemon stores it */
+            memset(space->rank_workers, 0, sizeof space->rank_workers);
+            status = enter_ranks(space, rank_worker, record->ranks, text, text_bytes);
+            if (status)
+                return status;
+            space->record = *record;
+            spw_store_release(&space->ready, 1); /* [SP-1] release: the record before `ready` */
+            return s;
+        }
+        if (strcmp(space->record.fingerprint, record->fingerprint))
+            continue;
+        status = differs(&space->record, record, text, text_bytes);
+        if (!status)
+            status = enter_ranks(space, rank_worker, record->ranks, text, text_bytes);
+        return status ? status : s;
+    }
+    snprintf(text, text_bytes, "the pool knows %u spaces already, the most it can", SPW_SPACES_MAX);
+    return -ENOSPC;
+}

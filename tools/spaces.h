@@ -1,0 +1,23 @@
+#ifndef SPW_TOOLS_SPACES_H
+#define SPW_TOOLS_SPACES_H
+/*
+ * Spaces of a pool: who may share chunks. The daemon writes them into ctl when a client asks.
+ *
+ *   roles     writer: the daemon; readers: clients and workers, after `ready`
+ *   crash     a record without `ready` is written over by the next request
+ *   pairs     [SP-1] the record before `ready` -> clients and workers that look at the space
+ */
+#include "shm/pool.h"
+
+/**
+ * Find or add the space that @record describes and enter @rank_worker[0..ranks).
+ *
+ * @text  on failure, what differs or which value is out of range
+ * Returns its number; -EINVAL values that make no sense, or the fingerprint of a space with another
+ * geometry; -EBUSY a worker keeps parts of another rank of this space; -ENOSPC no room.
+ */
+int spw_spaces_open(struct spw_ctl *ctl, const struct spw_geometry *geometry,
+                    const struct spw_space_record *record, const uint32_t *rank_worker, char *text,
+                    size_t text_bytes);
+
+#endif

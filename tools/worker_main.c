@@ -1,0 +1,85 @@
+/*
+ * A worker process: attach, take the worker's lock byte, open a copier, run the loop. It writes only
+ * what tier/worker.h says; when it dies, the daemon reaps it and starts a successor.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "shm/alive.h"
+#include "tier/host_copier.h"
+#include "tier/worker.h"
+#include "tools/daemon.h"
+
+#define IN_FLIGHT   8u   /* copies a stream: enough to keep a pace, few enough to overtake */
+#define CLIENT_JOBS 512u /* open jobs of one client                                       */
+
+static uint64_t now_ns(void *ctx)
+{
+    (void)ctx;
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static int run(const struct spw_config *config, struct spw_pool *pool, uint32_t k,
+               volatile int *stop)
+{
+    struct spw_error err = {0};
+    struct spw_worker *worker = NULL;
+    struct spw_host_copier_config copier_config = {
+        .rate_bytes = {config->store_rate, config->load_rate},
+        .in_flight = {IN_FLIGHT, IN_FLIGHT},
+    };
+    struct spw_copier_handle copier;
+    int status = spw_host_copier_open(&copier_config, &copier);
+    if (status) {
+        fprintf(stderr, "spillwayd: worker %u: the host copier cannot be opened (%d)\n", k, status);
+        return 1;
+    }
+    struct spw_worker_config worker_config = {
+        .pool = pool,
+        .k = k,
+        .copier = copier,
+        .queue_chunks = (uint32_t)config->queue_chunks,
+        .client_jobs_max = CLIENT_JOBS,
+        .run_limit_ns = config->run_limit_ns,
+        .fence_limit_ns = config->fence_limit_ns,
+        .orphan_ns = config->orphan_ns,
+        .drain_limit_ns = config->drain_limit_ns,
+        .now_ns = now_ns,
+    };
+    status = spw_worker_open(&worker_config, &worker, &err);
+    if (status) {
+        fprintf(stderr, "spillwayd: worker %u: %s\n", k, err.text);
+    } else {
+        status = spw_worker_run(worker, stop);
+        if (status)
+            fprintf(stderr, "spillwayd: worker %u: copies were still running at the limit\n", k);
+        spw_worker_close(worker);
+    }
+    copier.ops->close(copier.copier);
+    return status ? 1 : 0;
+}
+
+int spw_worker_main(const struct spw_config *config, uint32_t k, volatile int *stop)
+{
+    struct spw_error err = {0};
+    struct spw_pool_path path;
+    struct spw_pool *pool = calloc(1, sizeof *pool);
+    int result = 1;
+    if (!pool)
+        return 1;
+    if (spw_pool_path_init(&path, config->shm_dir, config->name, (uint32_t)geteuid(), &err) ||
+        spw_pool_attach(&path, SPW_ROLE_WORKER, k, pool, &err)) {
+        fprintf(stderr, "spillwayd: worker %u: %s\n", k, err.text);
+    } else if (spw_lock_take(pool->lock_fd, SPW_LOCK_WORKER(k))) {
+        fprintf(stderr, "spillwayd: worker %u: another process is this pool's worker %u\n", k, k);
+    } else {
+        result = run(config, pool, k, stop);
+    }
+    spw_pool_detach(pool);
+    free(pool);
+    return result;
+}
