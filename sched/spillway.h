@@ -1,5 +1,5 @@
-#ifndef SPILLWAY_H
-#define SPILLWAY_H
+#ifndef SPW_SCHED_SPILLWAY_H
+#define SPW_SCHED_SPILLWAY_H
 /*
  * libspillway: what an engine's processes use to share one KV-cache offload pool on a host.
  *
@@ -13,13 +13,14 @@
  *             spw_step_end() makes at most one system call a sleeping worker, none otherwise
  *   errors    0 or a count, or a negative errno. Common to all calls:
  *             -EINVAL       caller's bug; nothing was done
- *             -EOWNERDEAD   this is a forked child of the process that attached
+ *             -EOWNERDEAD   this is a forked child of the process that attached; where a worker
+ *                           is needed, also: that worker is down (it comes back: try later)
  *             -ECONNRESET   the pool was restarted: detach and attach again; told once, then
  *             -ENOTCONN     not attached (any more)
  *   after a fork the child must not use the handle, except that spw_detach() frees its memory
  *
- * Units: tokens, chunks, bytes and nanoseconds as named. A *chunk* is blocks_per_chunk blocks of one
- * group; a *part* is one rank's bytes of a chunk.
+ * Units: tokens, chunks, bytes and nanoseconds as named. A *chunk* is blocks_per_chunk blocks of
+ * one group; a *part* is one rank's bytes of a chunk.
  */
 #include <stdint.h>
 
@@ -33,9 +34,9 @@ extern "C" {
 #define SPW_API __attribute__((visibility("default")))
 #endif
 
-#define SPW_MAX_GROUPS 16
-#define SPW_MAX_RANKS 32
-#define SPW_MAX_KEY_BYTES 64
+#define SPW_MAX_GROUPS     16
+#define SPW_MAX_RANKS      32
+#define SPW_MAX_KEY_BYTES  64
 #define SPW_MAX_JOB_CHUNKS 64
 
 struct spw_client;
@@ -45,14 +46,14 @@ struct spw_request;
 /* ---- attach ---------------------------------------------------------------------------------- */
 
 struct spw_attach_options {
-    uint32_t size_bytes;   /* sizeof(struct spw_attach_options)                              */
-    int32_t numa_node;     /* where the replica lies, -1 = wherever this thread runs         */
-    const char *pool;      /* the pool's name, as given to spillwayd                         */
-    const char *shm_dir;   /* NULL = /dev/shm                                                */
-    const char *label;     /* shown by `spillway stat`, at most 47 bytes, may be NULL        */
-    uint64_t timeout_ns;   /* how long to wait for the workers' acknowledgements, 0 = 5 s    */
-    uint32_t changes;      /* room for change events between two reads, 0 = none wanted      */
-    int64_t uid;           /* owner of the pool, -1 = this process's effective user          */
+    uint32_t size_bytes; /* sizeof(struct spw_attach_options)                              */
+    int32_t numa_node;   /* where the replica lies, -1 = wherever this thread runs         */
+    const char *pool;    /* the pool's name, as given to spillwayd                         */
+    const char *shm_dir; /* NULL = /dev/shm                                                */
+    const char *label;   /* shown by `spillway stat`, at most 47 bytes, may be NULL        */
+    uint64_t timeout_ns; /* how long to wait for the workers' acknowledgements, 0 = 5 s    */
+    uint32_t changes;    /* room for change events between two reads, 0 = none wanted      */
+    int64_t uid;         /* owner of the pool, -1 = this process's effective user          */
 };
 
 /** Version of the library, e.g. "0.1.0"; static. */
@@ -88,10 +89,10 @@ struct spw_space_config {
     uint32_t hash_unit_tokens; /* spacing of prefix hashes                                    */
     uint32_t groups;           /* 1..16                                                       */
     const struct spw_group_config *group;
-    uint32_t ranks;               /* 1..32; replicated layouts: 1                             */
-    const uint32_t *rank_worker;  /* worker (GPU) that copies for each rank of this client    */
-    const char *fingerprint;      /* everything that must agree for bytes to be interchangeable,
-                                     at most 255 bytes, kept for people to read                */
+    uint32_t ranks;              /* 1..32; replicated layouts: 1                             */
+    const uint32_t *rank_worker; /* worker (GPU) that copies for each rank of this client    */
+    const char *fingerprint;     /* everything that must agree for bytes to be interchangeable,
+                                    at most 255 bytes, kept for people to read                */
     int64_t max_recompute_pending_tokens; /* 0 = always wait; negative is refused (-EINVAL)   */
     uint32_t recompute_scope;             /* enum spw_recompute_scope, 0 = request            */
     uint32_t gpu_prefix_cache; /* 1: a chunk being loaded for one request makes others wait   */
@@ -105,7 +106,9 @@ struct spw_space_config {
 SPW_API int spw_space_open(struct spw_client *client, const struct spw_space_config *config,
                            struct spw_space **out_space, char *error_text, uint64_t error_bytes);
 
-/** Forget every chunk of the space, in every shard; what is being stored is not kept either. */
+/** Forget every chunk of the space, in every shard; what is being stored is not kept either, and
+ * reserves are refused (-ESTALE) up to the next step. A SPW_COMPLETION_RESET follows. -EAGAIN a
+ * lane is full: nothing was done. */
 SPW_API int spw_space_reset(struct spw_space *space);
 
 /* ---- steps ----------------------------------------------------------------------------------- */
@@ -134,9 +137,9 @@ SPW_API int spw_request_open(struct spw_space *space, const struct spw_request_c
                              struct spw_request **out_request);
 
 /**
- * Append keys of whole chunks of @group: key i is the engine's own prefix hash over all tokens up to the
- * end of chunk i. @keys: @count keys of @key_bytes (1..64) each, packed; copied. Keys are handed in
- * once; they never change. -ENOMEM.
+ * Append keys of whole chunks of @group: key i is the engine's own prefix hash over all tokens up
+ * to the end of chunk i. @keys: @count keys of @key_bytes (1..64) each, packed; copied. Keys are
+ * handed in once; they never change, and all of a request's group have the same length. -ENOMEM.
  */
 SPW_API int spw_request_extend(struct spw_request *request, uint32_t group, const void *keys,
                                uint32_t key_bytes, uint64_t count);
@@ -173,10 +176,16 @@ struct spw_decision {
 };
 
 /**
- * Look the request up and decide: load now, miss, or defer. @computed_tokens are on the GPU already;
- * @in_flight: a transfer of this very request is still running (besides those that this client
- * began and has not seen completed). Inside a step only. One decision that ends (not a deferral)
- * touches the request's chunks, deepest first.
+ * Look the request up and decide: load now, miss, or defer. @computed_tokens are on the GPU
+ * already;
+ * @in_flight: a transfer of this very request is still running, besides those that this client
+ * asked for or ran itself and has not seen completed: say so while another process runs one of its
+ * tickets. 0 also says that loads handed to others are over. Inside a step only. One decision that
+ * ends (not a deferral) touches the request's chunks, deepest first.
+ *
+ * A deferred request is deferred again at once (repeated = 1) while nothing that it waits for has
+ * changed. A chunk that was a HIT and is evicted meanwhile is noticed when that settles, or after
+ * some steps.
  */
 SPW_API int spw_lookup(struct spw_request *request, uint64_t computed_tokens, int in_flight,
                        struct spw_decision *out_decision);
@@ -219,9 +228,12 @@ enum spw_job_kind { SPW_JOB_STORE = 1, SPW_JOB_LOAD = 2 };
 
 /**
  * First half of a store: ask @rank's worker for slots for @count chunks (at most 64), in prefix
- * order. Others see them pending as soon as the worker has taken it. The answer comes as a completion with
- * @cookie: an accepted prefix, and which of them are new. Inside or outside a step.
- * Returns the number of chunks asked for: may be lower than @count. -EAGAIN the lane is full.
+ * order. Others see them pending as soon as the worker has taken it. The answer comes as a
+ * completion with @cookie: an accepted prefix, and which of them are new. Chunks that another
+ * worker has are not left out: spw_request_probe() tells. Inside or outside a step. Returns the
+ * number of chunks asked for: may be lower than @count. -EAGAIN the lane is full; -EBUSY too many
+ * jobs are open; -EOWNERDEAD the worker is down; -EMSGSIZE not even one chunk fits the pool's
+ * command lanes.
  */
 SPW_API int spw_store_reserve(struct spw_request *request, uint32_t rank,
                               const struct spw_chunk_ref *chunks, uint32_t count, uint64_t cookie);
@@ -230,33 +242,39 @@ SPW_API int spw_store_reserve(struct spw_request *request, uint32_t rank,
  * First half of a load: pin and hand @rank's worker @count (at most 64) of the chunks a decision
  * of this step needs. The nearest copy is taken. Returns the number taken, a prefix; -ESTALE the
  * decision is of another step, or this client was fenced; -ENOENT the first chunk is not there
- * (digest collision); -EAGAIN the lane is full.
+ * (digest collision); -EAGAIN the lane is full; -EBUSY too many jobs are open; -EOWNERDEAD the
+ * worker is down.
  */
 SPW_API int spw_load_begin(struct spw_request *request, const struct spw_decision *decision,
                            uint32_t rank, const struct spw_chunk_ref *chunks, uint32_t count,
                            uint64_t cookie);
 
-/** The chunks that @decision needs, from number @from on, as references (group by group, ascending).
- * Returns how many were written, 0 at the end. Pure. */
+/** The chunks that @decision needs, from number @from on, as references (group by group,
+ * ascending). Returns how many were written, 0 at the end. Pure. */
 SPW_API int spw_decision_chunks(const struct spw_decision *decision, uint64_t from,
                                 struct spw_chunk_ref *out_chunks, uint32_t max);
 
 /**
  * Second half: @blocks holds blocks_per_chunk ids of this client's KV for each of ticket->chunks
  * chunks, in order (ids of chunks that were present already are ignored). Exactly one completion
- * with @cookie follows. -EAGAIN the lane is full; -EOWNERDEAD the worker of the ticket is gone.
+ * with @cookie follows; a ticket that can't be run (any more) completes with -ENOENT or the like.
+ * -EAGAIN the lane is full; -EBUSY too many jobs are open; -EOWNERDEAD the worker of the ticket is
+ * gone; -EMSGSIZE too many blocks for one message.
  */
 SPW_API int spw_run(struct spw_client *client, const struct spw_ticket *ticket,
                     const uint32_t *blocks, uint32_t block_count, uint64_t cookie);
 
 /** End a job: before its run it simply ends; a run that is not yet copying completes with
- * -ECANCELED, one that is copying completes as usual. Any state, any number of times. */
+ * -ECANCELED, one that is copying completes as usual. Any state, any number of times. -EAGAIN the
+ * lane is full: nothing was done. */
 SPW_API int spw_cancel(struct spw_client *client, const struct spw_ticket *ticket);
 
-/** Cancel everything this client knows to be open for the request; it can be used again. */
+/** Cancel everything this client knows to be open for the request; it can be used again. Answers
+ * to reserves and begins that are still to come are dropped; each run still completes once. */
 SPW_API int spw_request_cancel(struct spw_request *request);
 
-/** End and free a request. Stores that run go on; loads are cancelled. NULL is fine. */
+/** End and free a request. Stores that run go on; everything else is cancelled as by
+ * spw_request_cancel(). NULL is fine. */
 SPW_API void spw_request_finish(struct spw_request *request);
 
 enum spw_completion_kind {
@@ -264,12 +282,13 @@ enum spw_completion_kind {
     SPW_COMPLETION_STORED = 2,   /* a run store has ended         */
     SPW_COMPLETION_BEGUN = 3,    /* answer to spw_load_begin()    */
     SPW_COMPLETION_LOADED = 4,   /* a run load has ended          */
-    SPW_COMPLETION_RESET = 5,    /* every worker that is up has reset the space */
+    SPW_COMPLETION_RESET = 5, /* every worker that was up has reset the space; cookie: its number */
 };
 
 struct spw_completion {
     uint32_t kind;
-    int32_t status; /* 0, or the first error: -ENOSPC, -EBUSY, -ESTALE, -ECANCELED, -EOWNERDEAD ... */
+    int32_t
+        status; /* 0, or the first error: -ENOSPC, -EBUSY, -ESTALE, -ECANCELED, -EOWNERDEAD ... */
     uint64_t cookie;
     struct spw_ticket ticket; /* RESERVED, BEGUN: for the run; id 0 = nothing to run          */
     uint64_t mask; /* RESERVED: bit i set = chunk i is new and must be run; STORED, LOADED: bit i
@@ -296,13 +315,14 @@ struct spw_change {
     uint32_t space; /* number of the space in the pool, as spw_space_number() */
     uint32_t group;
     uint32_t key_bytes; /* 0: the key could no longer be read, digest only         */
-    uint32_t rank;
+    uint32_t rank;      /* where the key could be read */
     uint64_t digest[2];
     uint8_t key[SPW_MAX_KEY_BYTES];
 };
 
-/** Changes gathered by spw_step_begin(), oldest first. -EOVERFLOW: some were lost (ring lapped, a
- * worker restarted, or too many between two reads): told once; take a new picture by spw_probe(). */
+/** Changes gathered by spw_step_begin(), oldest first; what is there when the client attaches is
+ * told by probes alone. -EOVERFLOW: some were lost (ring lapped, a worker restarted, or too many
+ * between two reads): told once; take a new picture by spw_probe(). */
 SPW_API int spw_changes(struct spw_client *client, struct spw_change *out, uint32_t max);
 SPW_API uint32_t spw_space_number(const struct spw_space *space);
 
@@ -310,8 +330,8 @@ SPW_API uint32_t spw_space_number(const struct spw_space *space);
 struct spw_info {
     uint32_t size_bytes; /* set by the caller */
     uint32_t workers;
-    uint64_t workers_up; /* bit k */
-    uint32_t client;     /* this client's number */
+    uint64_t workers_up;      /* bit k */
+    uint32_t client;          /* this client's number */
     uint32_t capacity_chunks; /* a worker */
     uint64_t pool_id[2];
     uint64_t replica_bytes;

@@ -1,0 +1,295 @@
+/*
+ * Attach, detach, and whether the pool is still there. Written: this client's own object, by
+ * shm/client.h's hand-over; nothing is created, resized or unlinked.
+ *
+ *   step                    if this process dies after it
+ *   lock byte taken         it is free again
+ *   generation stored       workers find the lock free, acknowledge, void the lanes
+ *   acknowledged            same
+ */
+#include "sched/handle.h"
+
+#include "shm/alive.h"
+#include "shm/doorbell.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define TIMEOUT_NS      5000000000ull
+#define POLL_NS         200000ull
+#define OPEN_JOBS       1024u
+#define SCAN_ROUNDS     8u  /* of the views at attach; what is left is done in steps    */
+#define WATCH_CALLS     16u /* one call in so many looks at the clock                   */
+#define STANDS_STILL_NS 1000000000ull
+
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
+}
+
+static void nap(void)
+{
+    const struct timespec pause = {.tv_nsec = (long)POLL_NS};
+    nanosleep(&pause, NULL);
+}
+
+/* ---- is it still there ------------------------------------------------------------------------
+ */
+
+int spw_client_there(struct spw_client *client)
+{
+    if (client->forks != spw_forked())
+        return -EOWNERDEAD;
+    /* relaxed: a closed pool never comes back, and nothing else is read by it */
+    if (client->loss == SPW_ATTACHED &&
+        (spw_load_relaxed(&client->pool.ctl->phase) == SPW_POOL_CLOSED ||
+         spw_load_relaxed(&client->own->head->generation) != client->generation))
+        client->loss = SPW_LOST_UNTOLD;
+    return client->loss == SPW_ATTACHED    ? 0
+           : client->loss == SPW_LOST_TOLD ? -ENOTCONN
+                                           : -ECONNRESET;
+}
+
+int spw_client_check(struct spw_client *client)
+{
+    int rc = spw_client_there(client);
+    if (rc == -ECONNRESET)
+        client->loss = SPW_LOST_TOLD;
+    return rc;
+}
+
+/* Does some lane hold commands, and none of its heads has moved since the last look? */
+static bool stands_still(struct spw_client *client)
+{
+    bool waits = false, moved = false;
+    for (uint32_t k = 0; k < client->workers; k++) {
+        /* relaxed: a guess, proved by the locks */
+        uint64_t head = spw_load_relaxed(&client->own->head->worker_lane[k].command_head);
+        moved = moved || head != client->watch.head[k];
+        waits = waits || spw_pos_before(head, client->command[k].tail);
+        client->watch.head[k] = head;
+    }
+    return waits && !moved;
+}
+
+/* Nobody holds the daemon's lock: another pool has the name, or this one's workers are gone too. */
+static bool pool_is_gone(const struct spw_client *client)
+{
+    const struct spw_pool *pool = &client->pool;
+    if (spw_lock_held(pool->lock_fd, SPW_LOCK_DAEMON) != 0)
+        return false;
+    if (!spw_lock_current(pool->lock_fd, &pool->path))
+        return true;
+    for (uint32_t k = 0; k < client->workers; k++)
+        if (spw_lock_held(pool->lock_fd, SPW_LOCK_WORKER(k)) != 0)
+            return false;
+    return true;
+}
+
+void spw_client_watch(struct spw_client *client)
+{
+    struct spw_watch *watch = &client->watch;
+    if (client->in_step || ++watch->calls % WATCH_CALLS != 0)
+        return;
+    if (!stands_still(client)) {
+        watch->since_ns = 0;
+        return;
+    }
+    uint64_t now = now_ns();
+    if (watch->since_ns == 0)
+        watch->since_ns = now;
+    if (now - watch->since_ns < STANDS_STILL_NS)
+        return;
+    watch->since_ns = now;
+    if (pool_is_gone(client))
+        client->loss = SPW_LOST_UNTOLD;
+}
+
+/* ---- attach -----------------------------------------------------------------------------------
+ */
+
+static int read_options(const struct spw_attach_options *options, struct spw_attach_options *out,
+                        struct spw_pool_path *out_path, struct spw_error *err)
+{
+    if (!options || options->size_bytes < sizeof(*options) || !options->pool)
+        return spw_fail(err, -EINVAL, "attach: no options, or no pool's name in them");
+    *out = *options;
+    if (out->timeout_ns == 0)
+        out->timeout_ns = TIMEOUT_NS;
+    if (out->uid > UINT32_MAX || out->uid < -1)
+        return spw_fail(err, -EINVAL, "attach: %" PRId64 " is no user id", out->uid);
+    return spw_pool_path_init(out_path, out->shm_dir, out->pool,
+                              out->uid < 0 ? (uint32_t)geteuid() : (uint32_t)out->uid, err);
+}
+
+static void make_lanes(struct spw_client *client)
+{
+    struct spw_client_view *own = client->own;
+    for (uint32_t k = 0; k < client->workers; k++) {
+        struct spw_lane_client *ours = &own->head->lane[k];
+        struct spw_lane_worker *theirs = &own->head->worker_lane[k];
+        spw_lane_producer_init(&client->command[k], &own->command[(uint64_t)k * own->command_slots],
+                               own->command_slots, &ours->command_tail, &theirs->command_head);
+        spw_lane_consumer_init(&client->completion[k],
+                               &own->completion[(uint64_t)k * own->completion_slots],
+                               own->completion_slots, &ours->completion_head);
+    }
+}
+
+static int take_object(struct spw_client *client, const char *label, struct spw_error *err)
+{
+    int c = spw_pool_take_client(&client->pool, false, err);
+    if (c < 0)
+        return c;
+    client->number = (uint32_t)c;
+    client->own = &client->pool.client[c];
+    struct spw_client_head *head = client->own->head;
+    memset(head->label, 0, sizeof(head->label));
+    if (label)
+        memcpy(head->label, label, strnlen(label, sizeof(head->label) - 1));
+    for (uint32_t i = 0; i < SPW_COUNTERS_MAX; i++)
+        spw_store_relaxed(&head->counter[i], 0);
+    client->generation = spw_client_take_over(client->own);
+    make_lanes(client);
+    for (uint32_t k = 0; k < client->workers; k++)
+        spw_doorbell_ring(spw_doorbell_low_half(&head->lane[k].command_tail),
+                          &client->pool.feed[k]->asleep);
+    return 0;
+}
+
+/* A worker that is up, but doesn't serve this generation yet; -1 if there is none. */
+static int unacknowledged(const struct spw_client *client)
+{
+    for (uint32_t k = 0; k < client->workers; k++) {
+        const struct spw_worker_state *state = &client->pool.ctl->worker[k];
+        const struct spw_feed_head *feed = client->pool.feed[k];
+        /* [WS-1] acquire: phase before the incarnation it speaks of */
+        if (spw_load_acquire(&state->phase) == SPW_WORKER_UP &&
+            spw_load_relaxed(&state->incarnation) == spw_load_relaxed(&feed->incarnation) &&
+            spw_load_relaxed(&feed->acked[client->number]) != client->generation)
+            return (int)k;
+    }
+    return -1;
+}
+
+static int await_workers(const struct spw_client *client, uint64_t timeout_ns,
+                         struct spw_error *err)
+{
+    uint64_t start = now_ns();
+    int k;
+    while ((k = unacknowledged(client)) >= 0) {
+        if (now_ns() - start >= timeout_ns)
+            return spw_fail(err, -ETIMEDOUT,
+                            "pool \"%s\": worker %d did not acknowledge client %" PRIu32
+                            " within %" PRIu64 " ms; is it stuck?",
+                            client->pool.path.name, k, client->number, timeout_ns / 1000000);
+        nap();
+    }
+    return 0;
+}
+
+static int make_private(struct spw_client *client, const struct spw_attach_options *options)
+{
+    int rc = spw_change_log_init(&client->changes, options->changes);
+    if (rc == 0)
+        rc = spw_views_init(&client->views, &client->pool, options->numa_node, &client->changes);
+    if (rc == 0)
+        rc = spw_book_init(&client->book, client->own, OPEN_JOBS, options->numa_node,
+                           &client->loading_epoch);
+    return rc;
+}
+
+/* Read every shard's table; a shard that changes too fast goes on being read in steps. */
+static void fill_views(struct spw_client *client)
+{
+    for (uint32_t k = 0; k < client->workers; k++)
+        for (uint32_t i = 0; i < SCAN_ROUNDS && !spw_view_live(&client->views, k); i++) {
+            uint64_t budget = UINT64_MAX;
+            spw_views_update(&client->views, k, &budget);
+        }
+    client->changes.lost = false; /* the caller's first picture is taken after this */
+}
+
+static int attach(struct spw_client *client, const struct spw_attach_options *options,
+                  const struct spw_pool_path *path, struct spw_error *err)
+{
+    int rc = spw_pool_attach(path, SPW_ROLE_CLIENT, SPW_CLIENTS_MAX, &client->pool, err);
+    if (rc < 0)
+        return rc;
+    client->workers = client->pool.geometry.workers;
+    client->timeout_ns = options->timeout_ns;
+    rc = take_object(client, options->label, err);
+    if (rc < 0)
+        return rc;
+    rc = make_private(client, options);
+    if (rc < 0)
+        return spw_fail(err, rc, "attach: no memory for the replica of pool \"%s\"", path->name);
+    rc = await_workers(client, options->timeout_ns, err);
+    if (rc == 0)
+        fill_views(client);
+    return rc;
+}
+
+int spw_attach(const struct spw_attach_options *options, struct spw_client **out_client,
+               char *error_text, uint64_t error_bytes)
+{
+    struct spw_attach_options mine = {0};
+    struct spw_pool_path path;
+    struct spw_error err = {0};
+    struct spw_client *client = NULL;
+    int rc = out_client ? read_options(options, &mine, &path, &err) : -EINVAL;
+    if (rc == 0 && !(client = calloc(1, sizeof(*client))))
+        rc = -ENOMEM;
+    if (rc == 0) {
+        client->forks = spw_forked();
+        spw_link_init(&client->spaces);
+        spw_link_init(&client->requests);
+        rc = attach(client, &mine, &path, &err);
+    }
+    if (rc == 0)
+        *out_client = client;
+    else
+        spw_detach(client);
+    if (rc < 0 && error_text && error_bytes > 0)
+        snprintf(error_text, error_bytes, "%s", err.text[0] ? err.text : strerror(-rc));
+    return rc;
+}
+
+/* ---- detach -----------------------------------------------------------------------------------
+ */
+
+static void free_private(struct spw_client *client)
+{
+    while (!spw_list_empty(&client->requests))
+        spw_request_free(SPW_LINKED(client->requests.after, struct spw_request, link));
+    while (!spw_list_empty(&client->spaces))
+        spw_space_free(SPW_LINKED(client->spaces.after, struct spw_space, link));
+    for (uint32_t g = 0; g < SPW_MAX_GROUPS; g++) {
+        free(client->scratch[g].word);
+        free(client->scratch[g].verdict);
+    }
+    spw_change_log_fini(&client->changes);
+}
+
+void spw_detach(struct spw_client *client)
+{
+    if (!client)
+        return;
+    free_private(client);
+    if (client->forks == spw_forked()) {
+        if (client->in_step)
+            spw_client_step_end(client->own);
+        spw_views_fini(&client->views);
+        spw_book_fini(&client->book);
+        spw_pool_detach(&client->pool);
+    } else { /* a child has none of the mappings: what is there by now is something else */
+        spw_book_forget(&client->book);
+    }
+    free(client);
+}

@@ -1,0 +1,61 @@
+#ifndef SPW_SCHED_COUNTERS_H
+#define SPW_SCHED_COUNTERS_H
+/*
+ * What a client counts, in its client.c; written by it alone, shown by `spillway stat`. Each lookup
+ * counts once under its reason, so lookups = the sum of load_*, miss_* and defer_*; each of the
+ * names after those of SPW_REASON_* is in the order of enum spw_reason.
+ */
+#include <stdint.h>
+
+#define SPW_CLIENT_COUNTERS(X)                                                                     \
+    X(load_complete, "lookups: load, complete chunks")                                             \
+    X(load_cut, "lookups: load, cut before a pending run")                                         \
+    X(load_tail, "lookups: load, up to a boundary inside a chunk")                                 \
+    X(miss_short, "lookups: miss, less than a chunk was left")                                     \
+    X(miss_group_miss, "lookups: miss, a group had nothing usable")                                \
+    X(miss_leading_pending, "lookups: miss, the first chunk pending and within the budget")        \
+    X(miss_skip, "lookups: miss, the request doesn't read")                                        \
+    X(defer_retry, "lookups: deferred, a place isn't known yet")                                   \
+    X(defer_pending, "lookups: deferred, a pending chunk is worth the wait")                       \
+    X(defer_loading, "lookups: deferred, a chunk is being loaded for another request")             \
+    X(defer_transfer, "lookups: deferred, a transfer of the request is in flight")                 \
+    X(defer_tail_retry, "lookups: deferred, the place of a tail isn't known yet")                  \
+    X(defer_tail_pending, "lookups: deferred, a pending tail is worth the wait")                   \
+    X(lookups, "decisions asked for")                                                              \
+    X(repeated, "of those, deferred again at once: no news")                                       \
+    X(hit_tokens, "tokens that decisions said to load")                                            \
+    X(recomputed_tokens, "tokens that the budget gave up")                                         \
+    X(probed, "chunks asked about by probes")                                                      \
+    X(steps, "steps begun")                                                                        \
+    X(records, "records drained from the update rings")                                            \
+    X(gaps, "update rings that lapped this client")                                                \
+    X(resyncs, "shards read anew from their tables")                                               \
+    X(replica_full, "shards that held more chunks than they have slots")                           \
+    X(reserves, "store halves sent: reserves")                                                     \
+    X(begins, "load halves sent: begins")                                                          \
+    X(runs, "second halves sent: runs")                                                            \
+    X(cancels, "cancels sent")                                                                     \
+    X(resets, "resets sent")                                                                       \
+    X(lanes_full, "commands refused here because a lane was full")                                 \
+    X(jobs_full, "commands refused here because too many jobs are open")                           \
+    X(sources_gone, "chunks of a decision that no table had")                                      \
+    X(touched, "chunks sent to be made most recent")                                               \
+    X(touches_dropped, "of those to be sent, left out because a lane was full")                    \
+    X(completions, "completions handed out")                                                       \
+    X(late_completions, "answers to jobs that are no more, dropped")                               \
+    X(double_releases, "cancels of a job that was cancelled before")                               \
+    X(owner_dead, "jobs ended because their worker died")                                          \
+    X(doorbells, "workers woken")
+
+enum spw_client_counter {
+#define X(name, text) SPW_CLIENT_##name,
+    SPW_CLIENT_COUNTERS(X)
+#undef X
+        SPW_CLIENT_COUNTER_COUNT
+};
+
+/** Short name and meaning of a counter; static strings, NULL for what is none. */
+const char *spw_client_counter_name(uint32_t counter);
+const char *spw_client_counter_text(uint32_t counter);
+
+#endif

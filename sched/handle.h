@@ -1,0 +1,216 @@
+#ifndef SPW_SCHED_HANDLE_H
+#define SPW_SCHED_HANDLE_H
+/*
+ * What libspillway's files share: the handle of an attached client, its spaces and requests.
+ *
+ *   attach.c    attach, detach, is the pool still there      space.c     spaces, mailbox
+ *   step.c      steps: views, who is up, what a judge sees   request.c   keys and digests
+ *   evaluate.c  lookup, probes, what a deferred one awaits   touch.c     recency
+ *   book.c      open jobs, pins, chunks being loaded         store.c, load.c, run.c  commands
+ *   reap.c      completions                                  news.c      changes, counters, info
+ *
+ *   roles     all of it is private to one handle, used by one thread at a time. Shared memory is
+ *             written through shm/client.h (steps, pins), shm/lane.h and the mailbox alone
+ *   crash     what a client leaves is told in shm/client.h
+ *   fork      a child has none of the shared mappings; its calls answer before they look at one
+ */
+#include "sched/book.h"
+#include "sched/counters.h"
+#include "sched/decide.h"
+#include "sched/judge.h"
+#include "sched/list.h"
+#include "sched/spillway.h"
+#include "sched/view.h"
+#include "shm/lane.h"
+#include "shm/pool.h"
+
+#define SPW_CANCELLED_KEPT 64u
+
+enum spw_client_loss { SPW_ATTACHED, SPW_LOST_UNTOLD, SPW_LOST_TOLD };
+
+/* Working memory of an evaluation, shared by all requests; grows with the longest of them. */
+struct spw_scratch {
+    uint64_t *word;
+    uint8_t *verdict;
+    uint64_t room;
+};
+
+/* Notices commands that aren't taken. */
+struct spw_watch {
+    uint32_t calls;
+    uint64_t since_ns; /* the oldest lane stands still since then, 0 = none does */
+    uint64_t head[SPW_WORKERS_MAX];
+};
+
+struct spw_client {
+    struct spw_pool pool;
+    struct spw_client_view *own;
+    uint32_t number;
+    uint32_t workers;
+    uint32_t forks; /* spw_forked() when it attached */
+    enum spw_client_loss loss;
+    bool in_step;
+    uint64_t generation;
+    uint64_t step;
+    uint64_t timeout_ns;
+    uint64_t up;    /* bit k: worker k is up, as of the last step */
+    uint64_t epoch; /* raised when what is no chunk's news may change decisions */
+    uint64_t loading_epoch;
+    uint64_t to_ring; /* bit k: commands sent in this step */
+    struct spw_change_log changes;
+    struct spw_views views;
+    struct spw_view_counts counted; /* of the views, as already added to the counters */
+    struct spw_lane_producer command[SPW_WORKERS_MAX];
+    struct spw_lane_consumer completion[SPW_WORKERS_MAX];
+    struct spw_book book;
+    struct spw_scratch scratch[SPW_MAX_GROUPS];
+    struct spw_watch watch;
+    struct spw_ticket cancelled[SPW_CANCELLED_KEPT]; /* the last ones */
+    uint64_t cancels;
+    struct spw_link spaces;
+    struct spw_link requests;
+};
+
+struct spw_space {
+    struct spw_link link;
+    struct spw_client *client;
+    uint32_t number;
+    uint32_t ranks;
+    uint32_t blocks_per_chunk;
+    uint32_t scope;
+    bool gpu_prefix_cache;
+    uint64_t budget_tokens;
+    struct spw_groups groups;
+    uint32_t rank_worker[SPW_MAX_RANKS];
+    uint64_t own_workers;                 /* bit k: copies for a rank of this client */
+    uint64_t rank_mask[SPW_MAX_RANKS];    /* bit k: worker k keeps parts of the rank */
+    uint64_t generation[SPW_WORKERS_MAX]; /* of the space, as of the last step */
+    struct spw_judge judge;
+};
+
+/* Chunk keys of one group, in order. Tags lie together: they are what a probe reads. */
+struct spw_keys {
+    uint64_t *tag;    /* digest[0] */
+    uint64_t *second; /* digest[1] */
+    uint8_t *key;     /* the engine's own, key_bytes each */
+    uint32_t key_bytes;
+    uint64_t count;
+    uint64_t room;
+};
+
+struct spw_boundary_key {
+    uint64_t digest[2];
+    uint8_t key[SPW_MAX_KEY_BYTES];
+};
+
+/* Keys of the objects that end at a boundary inside a chunk, one a group. */
+struct spw_boundary {
+    uint64_t at;
+    uint32_t key_bytes;
+    struct spw_boundary_key group[];
+};
+
+#define SPW_BOUNDARIES_MAX 64u
+
+/* A request that was told to wait, and what for. */
+struct spw_deferral {
+    bool stands;
+    uint64_t step;
+    uint64_t epoch;
+    uint64_t loading_epoch;
+    uint64_t records; /* drained by then */
+    uint64_t computed_tokens;
+    uint64_t keys_version;
+    uint32_t count;
+    uint64_t tag[SPW_DECIDE_WAITS_MAX];
+    uint64_t word[SPW_DECIDE_WAITS_MAX];
+    struct spw_decision decision;
+};
+
+struct spw_request {
+    struct spw_link link;
+    struct spw_client *client;
+    struct spw_space *space;
+    uint32_t flags;
+    uint64_t prompt_tokens;
+    uint64_t tokens;
+    uint64_t expect_tokens; /* room for keys is made for so many at once */
+    uint64_t keys_version;  /* raised when keys or tokens are added */
+    struct spw_keys keys[SPW_MAX_GROUPS];
+    uint32_t boundaries;
+    struct spw_boundary *boundary[SPW_BOUNDARIES_MAX]; /* highest first */
+    struct spw_link jobs;
+    uint32_t running; /* of these: asked and not answered, or run and not completed */
+    struct spw_deferral deferral;
+};
+
+static inline void spw_count(struct spw_client *client, enum spw_client_counter counter,
+                             uint64_t amount)
+{
+    spw_add_own(&client->own->head->counter[counter], amount);
+}
+
+/* ---- attach.c ---------------------------------------------------------------------------------
+ */
+
+/** 0, -EOWNERDEAD in a forked child, -ECONNRESET once after the pool went, then -ENOTCONN. */
+int spw_client_check(struct spw_client *client);
+/** The same, but leaves -ECONNRESET to be told by another call. */
+int spw_client_there(struct spw_client *client);
+/** Now and then, outside a step: does a lane stand still because nobody is there any more? */
+void spw_client_watch(struct spw_client *client);
+
+/* ---- step.c -----------------------------------------------------------------------------------
+ */
+
+/** Is worker @k up and serving this client? Its incarnation too. Reads shared memory. */
+bool spw_worker_up(const struct spw_client *client, uint32_t k, uint64_t *out_incarnation);
+/** What the judge of @space sees, from the views, ctl and who is up. */
+void spw_space_refresh(struct spw_space *space);
+/** Wake worker @k: at once, or when the step ends. */
+void spw_client_ring(struct spw_client *client, uint32_t k);
+
+/* ---- space.c, request.c -----------------------------------------------------------------------
+ */
+
+void spw_space_free(struct spw_space *space);
+void spw_request_free(struct spw_request *request);
+/** The key of a chunk or a tail's object; borrowed from the request. 0 or -EINVAL. */
+int spw_request_key(const struct spw_request *request, const struct spw_chunk_ref *ref,
+                    struct spw_chunk_key *out_key);
+/** Keys of boundary @at, or NULL. */
+const struct spw_boundary *spw_request_find_boundary(const struct spw_request *request,
+                                                     uint64_t at);
+/** Chunks of @group that have a key and lie within the request's tokens. */
+uint64_t spw_request_chunks(const struct spw_request *request, uint32_t group);
+
+/* ---- touch.c ----------------------------------------------------------------------------------
+ */
+
+/** Chunks [first, end) of a group whose words are in the scratch. */
+struct spw_touch_range {
+    uint64_t first;
+    uint64_t end;
+};
+/** Send the ready ones among them to their workers, deepest first; the objects of the tail at
+ * @boundary (0 = none) before them. */
+void spw_touch_ranges(struct spw_request *request, const struct spw_touch_range *range,
+                      uint64_t boundary);
+
+/* ---- commands (send.c) ------------------------------------------------------------------------
+ */
+
+/** A command with what every command of this client has in it. */
+struct spw_command spw_command_make(const struct spw_client *client, uint8_t op,
+                                    uint64_t incarnation);
+/** Slots that the lane to worker @k takes now, at least @want if possible. */
+uint32_t spw_command_room(struct spw_client *client, uint32_t k, uint32_t want);
+/** Send @command, its body (@command->body_slots) being written already, and ring. */
+void spw_command_send(struct spw_client *client, uint32_t k, const struct spw_command *command);
+/** Tell worker @k to end @ticket. 0 or -EAGAIN. */
+int spw_command_cancel(struct spw_client *client, uint32_t k, uint64_t incarnation,
+                       uint64_t ticket);
+/** Chunks whose run of @blocks_per_chunk ids each fits the lane as one message. */
+uint32_t spw_command_run_limit(const struct spw_client *client, uint32_t blocks_per_chunk);
+
+#endif

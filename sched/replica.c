@@ -1,0 +1,203 @@
+/* See replica.h. */
+#include "sched/replica.h"
+
+#include "shm/region.h"
+
+#include <sys/mman.h>
+
+#define AHEAD         32u /* keys between a prefetch and its use                        */
+#define ENTRIES_MAX   (1ull << 40)
+#define SPARE_BUCKETS 16u /* behind the last home, and 1/64 of the homes                */
+#define HUGE_BYTES    (2ull << 20)
+
+int spw_replica_init(struct spw_replica *replica, uint64_t entries, int32_t node)
+{
+    if (entries > ENTRIES_MAX)
+        return -EINVAL;
+    uint64_t homes = entries / 2 + 1; /* 4 cells a bucket: load 0.5 */
+    uint64_t buckets = homes + homes / 64 + SPARE_BUCKETS;
+    uint64_t bytes = spw_align_up(buckets * sizeof(struct spw_replica_bucket), 4096);
+    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED)
+        return -ENOMEM;
+    spw_region_bind_node(at, bytes, node);
+    if (bytes >= HUGE_BYTES)
+        madvise(at, bytes, MADV_HUGEPAGE);
+    madvise(at, bytes, MADV_DONTFORK);
+    *replica = (struct spw_replica){
+        .bucket = at,
+        .homes = homes,
+        .buckets = buckets,
+        .most = buckets * SPW_REPLICA_CELLS / 8 * 7,
+        .bytes = bytes,
+    };
+    return 0;
+}
+
+void spw_replica_fini(struct spw_replica *replica)
+{
+    if (replica->bucket)
+        munmap(replica->bucket, replica->bytes);
+    *replica = (struct spw_replica){0};
+}
+
+static inline bool is_full(const struct spw_replica_bucket *bucket)
+{
+    return bucket->word[SPW_REPLICA_CELLS - 1] != 0;
+}
+
+/* At most one cell matches; empty ones add nothing, whatever tag is left in them. */
+static inline uint64_t word_in(const struct spw_replica_bucket *bucket, uint64_t tag)
+{
+    uint64_t word = 0;
+    for (uint32_t i = 0; i < SPW_REPLICA_CELLS; i++)
+        word |= bucket->tag[i] == tag ? bucket->word[i] : 0;
+    return word;
+}
+
+static uint64_t word_beyond(const struct spw_replica *replica, uint64_t b, uint64_t tag)
+{
+    uint64_t word = 0;
+    while (!word && is_full(&replica->bucket[b]) && ++b < replica->buckets)
+        word = word_in(&replica->bucket[b], tag);
+    return word;
+}
+
+uint64_t spw_replica_get(const struct spw_replica *replica, uint64_t tag)
+{
+    uint64_t home = spw_replica_home(replica, tag);
+    uint64_t word = word_in(&replica->bucket[home], tag);
+    return word ? word : word_beyond(replica, home, tag);
+}
+
+void spw_replica_probe(const struct spw_replica *replica, const uint64_t *tags, uint64_t count,
+                       uint64_t *out_words)
+{
+    uint64_t ahead = count < AHEAD ? count : AHEAD;
+    for (uint64_t i = 0; i < ahead; i++)
+        spw_replica_prefetch(replica, tags[i]);
+    for (uint64_t i = 0; i < count; i++) {
+        if (i + AHEAD < count)
+            spw_replica_prefetch(replica, tags[i + AHEAD]);
+        out_words[i] = spw_replica_get(replica, tags[i]);
+    }
+}
+
+/* ---- changes ----------------------------------------------------------------------------------
+ */
+
+static void take_out(struct spw_replica_bucket *bucket, uint32_t cell)
+{
+    uint32_t last = SPW_REPLICA_CELLS - 1;
+    while (bucket->word[last] == 0)
+        last--;
+    bucket->tag[cell] = bucket->tag[last];
+    bucket->word[cell] = bucket->word[last];
+    bucket->word[last] = 0;
+}
+
+/* A cell of @bucket that may lie in bucket @hole or before it; CELLS if there is none. */
+static uint32_t cell_for_hole(const struct spw_replica *replica,
+                              const struct spw_replica_bucket *bucket, uint64_t hole)
+{
+    uint32_t i = 0;
+    while (i < SPW_REPLICA_CELLS && bucket->word[i] &&
+           spw_replica_home(replica, bucket->tag[i]) > hole)
+        i++;
+    return i < SPW_REPLICA_CELLS && bucket->word[i] ? i : SPW_REPLICA_CELLS;
+}
+
+/* Bucket @hole was full and has lost a cell: whatever passed over it may be moved into it, and so
+ * on, up to the first bucket with room. */
+static void shift_back(struct spw_replica *replica, uint64_t hole)
+{
+    bool full = true;
+    for (uint64_t b = hole + 1; full && b < replica->buckets; b++) {
+        struct spw_replica_bucket *from = &replica->bucket[b], *to = &replica->bucket[hole];
+        full = is_full(from);
+        uint32_t cell = cell_for_hole(replica, from, hole);
+        if (cell == SPW_REPLICA_CELLS)
+            continue;
+        to->tag[SPW_REPLICA_CELLS - 1] = from->tag[cell];
+        to->word[SPW_REPLICA_CELLS - 1] = from->word[cell];
+        take_out(from, cell);
+        hole = b;
+    }
+}
+
+static void remove_cell(struct spw_replica *replica, uint64_t b, uint32_t cell)
+{
+    struct spw_replica_bucket *bucket = &replica->bucket[b];
+    bool was_full = is_full(bucket);
+    take_out(bucket, cell);
+    replica->tags--;
+    if (was_full)
+        shift_back(replica, b);
+}
+
+/* The place of a tag: the cell that holds it, else the first one with room on its way. */
+struct place {
+    uint64_t bucket;
+    uint32_t cell; /* CELLS: neither */
+    uint64_t word; /* 0: not held    */
+};
+
+static struct place find_place(const struct spw_replica *replica, uint64_t tag)
+{
+    for (uint64_t b = spw_replica_home(replica, tag); b < replica->buckets; b++) {
+        const struct spw_replica_bucket *bucket = &replica->bucket[b];
+        for (uint32_t i = 0; i < SPW_REPLICA_CELLS; i++)
+            if (bucket->word[i] == 0 || bucket->tag[i] == tag)
+                return (struct place){b, i, bucket->word[i]};
+    }
+    return (struct place){0, SPW_REPLICA_CELLS, 0};
+}
+
+static int change(struct spw_replica *replica, const struct place *place, uint64_t tag,
+                  uint64_t word)
+{
+    if (word == 0) {
+        if (place->word)
+            remove_cell(replica, place->bucket, place->cell);
+        return 0;
+    }
+    if (place->cell == SPW_REPLICA_CELLS || (!place->word && replica->tags == replica->most))
+        return -ENOSPC;
+    struct spw_replica_bucket *bucket = &replica->bucket[place->bucket];
+    replica->tags += place->word == 0;
+    bucket->tag[place->cell] = tag;
+    bucket->word[place->cell] = word;
+    return 0;
+}
+
+int spw_replica_put(struct spw_replica *replica, uint64_t tag, uint64_t word)
+{
+    struct place place = find_place(replica, tag);
+    return change(replica, &place, tag, word);
+}
+
+int spw_replica_set(struct spw_replica *replica, uint64_t tag, uint32_t worker,
+                    enum spw_replica_state state)
+{
+    struct place place = find_place(replica, tag);
+    uint32_t shift = 2 * worker;
+    uint64_t word = (place.word & ~(3ull << shift)) | (uint64_t)state << shift;
+    int rc = change(replica, &place, tag, word);
+    return rc < 0 ? rc : (int)(place.word >> shift & 3);
+}
+
+void spw_replica_sweep(struct spw_replica *replica, uint64_t mask, uint64_t most, uint64_t *next)
+{
+    for (; most > 0 && *next > 0; most--) {
+        uint64_t b = --*next;
+        struct spw_replica_bucket *bucket = &replica->bucket[b];
+        for (uint32_t i = 0; i < SPW_REPLICA_CELLS && bucket->word[i];) {
+            uint64_t word = bucket->word[i] & ~mask;
+            if (word == 0) {
+                remove_cell(replica, b, i); /* another cell may have taken its place */
+                continue;
+            }
+            bucket->word[i++] = word;
+        }
+    }
+}
