@@ -18,7 +18,10 @@ def compile_alone(root, header, language, compiler):
     source = f'#include "{header}"\n' + ("typedef int nothing_else;\n" if "c" in language else "")
     done = subprocess.run([compiler, *language, *WARN, "-I", root, "-"], input=source,
                           text=True, capture_output=True, cwd=root)
-    return "" if done.returncode == 0 else (done.stderr.strip().splitlines() or ["?"])[0]
+    if done.returncode == 0:
+        return ""
+    lines = done.stderr.strip().splitlines() or ["failed without a word"]
+    return next((line for line in lines if "error" in line), lines[0])
 
 
 def lint_tree(root, files):

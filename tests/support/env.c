@@ -200,8 +200,9 @@ int support_private_tmpfs(const char *path, uint64_t size_bytes)
 
     if (unshare(CLONE_NEWNS) < 0)
         return -errno;
+    /* in a chroot whose root is no mount point (EINVAL) ours might be seen outside */
     if (mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
-        return -errno;
+        return errno == EINVAL ? -EPERM : -errno;
     snprintf(options, sizeof options, "size=%llu,mode=0700", (unsigned long long)size_bytes);
     return mount("tmpfs", path, "tmpfs", MS_NOSUID | MS_NODEV, options) < 0 ? -errno : 0;
 }
