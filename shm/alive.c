@@ -78,17 +78,18 @@ int spw_lock_open(const struct spw_pool_path *path, bool create, uint32_t mode, 
                   struct spw_error *err)
 {
     char name[SPW_PATH_BYTES];
+    struct spw_error why;
     spw_lock_name(path, name);
-    int fd = create ? spw_object_create(path, name, mode, gid, err) : -EEXIST;
+    int fd = create ? spw_object_create(path, name, mode, gid, &why) : -EEXIST;
     if (fd == -EEXIST)
-        fd = spw_object_open(path, name, true, err);
+        fd = spw_object_open(path, name, true, &why);
     if (fd == -EACCES && !create)
-        fd = spw_object_open(path, name, false, err); /* enough to ask who lives */
+        fd = spw_object_open(path, name, false, &why); /* enough to ask who lives */
     if (fd == -ENOENT)
         return spw_fail(err, create ? -EAGAIN : -ENOENT, "no pool \"%s\" of uid %" PRIu32 " in %s",
                         path->name, path->uid, path->shm_dir);
     if (fd < 0)
-        return fd;
+        return spw_fail(err, fd, "%s", why.text);
     int rc = registry_add(fd);
     if (rc) {
         close(fd);

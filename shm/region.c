@@ -256,11 +256,14 @@ int spw_region_unlink(const struct spw_pool_path *path, enum spw_region_kind kin
                       const uint64_t *pool_id, struct spw_error *err)
 {
     char name[SPW_PATH_BYTES];
+    struct spw_error why;
     uint64_t id[2];
     spw_region_name(path, kind, index, name);
-    int fd = spw_object_open(path, name, false, err);
+    int fd = spw_object_open(path, name, false, &why);
+    if (fd == -ENOENT)
+        return 0;
     if (fd < 0)
-        return fd == -ENOENT ? 0 : fd;
+        return spw_fail(err, fd, "%s", why.text);
     int rc = 0;
     bool ours = !pool_id;
     if (pool_id)

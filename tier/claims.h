@@ -6,10 +6,12 @@
  *
  *   roles     worker k writes the bits in feed.k; every worker reads those that speak of its shard
  *   order     copier: bit, full fence [CM-1], entry READY or RETIRED with the load's fill, copy,
- * bit cleared (release) [CM-2]. Owner: entry FREE, full fence [CM-1], then, at hand-out, the bits
- * (acquire) [CM-2]. Whoever comes second sees the other (tests/model/reclaim.pml) crash     bits of
- * a dead worker count until its successor, started after the reaping, clears them pairs     [CM-1]
- * bit before entry -> FREE before bits     [CM-2] end of copy -> reuse
+ *             bit cleared (release) [CM-2]. Owner: entry FREE, full fence [CM-1], then, at
+ *             hand-out, the bits (acquire) [CM-2]. Whoever comes second sees the other
+ *             (tests/model/reclaim.pml)
+ *   crash     bits of a dead worker count until its successor, started after the reaping, clears
+ *             them
+ *   pairs     [CM-1] bit before entry -> FREE before bits     [CM-2] end of copy -> reuse
  */
 #include "shm/pool.h"
 #include "tier/table.h"

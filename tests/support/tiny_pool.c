@@ -84,6 +84,86 @@ const struct spw_chunk_key *tiny_key(struct tiny_key *storage, uint32_t space, u
     return &storage->key;
 }
 
+/* ---- shards ---------------------------------------------------------------------------------- */
+
+static bool is_dead(void *ctx, uint32_t c, uint64_t generation)
+{
+    const struct tiny_pool *tiny = ctx;
+    (void)generation;
+    return tiny->dead[c];
+}
+
+struct spw_shard *tiny_shard_open(struct tiny_pool *tiny, uint32_t k)
+{
+    struct spw_shard_config config = {.pool = &tiny->pool,
+                                      .k = k,
+                                      .fence_limit_ns = TINY_FENCE_NS,
+                                      .client_dead = is_dead,
+                                      .ctx = tiny};
+    struct spw_shard *shard = NULL;
+    return spw_shard_open(&config, &shard, NULL) == 0 ? shard : NULL;
+}
+
+enum spw_reserve_result tiny_reserve(struct spw_shard *shard, uint64_t n, uint64_t *protect,
+                                     uint32_t *out_slot)
+{
+    struct tiny_key key;
+    uint32_t slot = 0;
+    enum spw_reserve_result result =
+        spw_shard_reserve(shard, tiny_key(&key, 0, n), 0, 256, protect, &slot);
+    if (result == SPW_NO_SLOT)
+        return result;
+    if (protect)
+        protect[slot / 64] |= 1ull << slot % 64;
+    *out_slot = slot;
+    return result;
+}
+
+uint32_t tiny_store(struct spw_shard *shard, uint64_t n)
+{
+    uint32_t slot;
+    if (tiny_reserve(shard, n, NULL, &slot) != SPW_RESERVED)
+        return UINT32_MAX;
+    spw_shard_ready(shard, slot);
+    return slot;
+}
+
+bool tiny_resident(const struct tiny_pool *tiny, uint32_t k, uint64_t n)
+{
+    struct spw_table_view view;
+    struct spw_entry_copy entry;
+    struct tiny_key key;
+    spw_table_view_init(&view, tiny->pool.feed[k], &tiny->pool.feed_map, &tiny->pool.geometry);
+    return spw_table_find(&view, tiny_key(&key, 0, n), &entry) == 0 && entry.state == SPW_READY;
+}
+
+struct spw_shard_stats tiny_stats(const struct spw_shard *shard)
+{
+    struct spw_shard_stats stats;
+    spw_shard_stats(shard, &stats);
+    return stats;
+}
+
+uint64_t tiny_step_begin(struct tiny_pool *tiny, uint32_t c)
+{
+    uint64_t positions[SPW_WORKERS_MAX] = {0};
+    uint64_t step = spw_client_step_begin(&tiny->pool.client[c], positions);
+    for (uint32_t k = 0; k < tiny->pool.geometry.workers; k++)
+        spw_client_step_applied(&tiny->pool.client[c], k,
+                                spw_load_acquire(&tiny->pool.feed[k]->tail)); /* [UR-3] */
+    return step;
+}
+
+void tiny_pin(struct tiny_pool *tiny, uint32_t c, uint32_t shard, uint32_t slot, bool pinned)
+{
+    const struct spw_client_view *view = &tiny->pool.client[c];
+    uint64_t bit = spw_claim_bit(view->claim_words, shard, slot);
+    if (pinned)
+        spw_bit_set(view->pin, bit);
+    else
+        spw_bit_clear(view->pin, bit);
+}
+
 /* ---- a reader -------------------------------------------------------------------------------- */
 
 int tiny_view_init(struct tiny_view *view, const struct spw_pool *pool, uint32_t k)
@@ -132,17 +212,29 @@ static bool drain_to(struct tiny_view *view, uint64_t tail)
     return true;
 }
 
+static void pause_between(const struct tiny_view *view)
+{
+    if (view->between)
+        view->between(view->ctx);
+}
+
 static void resync(struct tiny_view *view, uint64_t incarnation)
 {
     empty(view);
+    pause_between(view);
     view->reader.cursor = spw_bcast_tail(&view->reader);
     for (uint32_t slot = 0; slot < view->table.slots; slot++) {
         struct spw_entry_copy entry;
+        pause_between(view);
         if (spw_table_read(&view->table, slot, false, &entry) == 0 && spw_entry_live(entry.state))
             learn(view, entry.digest, entry.state);
     }
-    view->valid = drain_to(view, spw_bcast_tail(&view->reader)) &&
-                  spw_feed_incarnation(view->feed) == incarnation;
+    pause_between(view);
+    uint64_t tail = spw_bcast_tail(&view->reader);
+    pause_between(view);
+    bool drained = drain_to(view, tail);
+    pause_between(view);
+    view->valid = drained && spw_feed_incarnation(view->feed) == incarnation;
     view->incarnation = incarnation;
     if (!view->valid)
         empty(view);

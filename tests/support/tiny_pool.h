@@ -10,10 +10,13 @@
  */
 #include "shm/bcast_ring.h"
 #include "shm/pool.h"
-#include "tier/table.h"
+#include "tier/shard.h"
+
+#define TINY_FENCE_NS 1000000000ull
 
 struct tiny_pool {
     struct spw_pool pool;
+    bool dead[SPW_CLIENTS_MAX]; /* what shards are told of client c */
     void *memory;
     uint64_t bytes;
 };
@@ -34,6 +37,21 @@ struct tiny_key {
 };
 const struct spw_chunk_key *tiny_key(struct tiny_key *storage, uint32_t space, uint64_t n);
 
+/** Adopt shard @k, fencing after TINY_FENCE_NS; NULL when it fails. */
+struct spw_shard *tiny_shard_open(struct tiny_pool *tiny, uint32_t k);
+/** Reserve key @n of space 0 and, with @protect, add its slot there. */
+enum spw_reserve_result tiny_reserve(struct spw_shard *shard, uint64_t n, uint64_t *protect,
+                                     uint32_t *out_slot);
+/** Reserve key @n and make it READY; its slot, or UINT32_MAX when that was refused. */
+uint32_t tiny_store(struct spw_shard *shard, uint64_t n);
+/** Is key @n READY in shard @k? */
+bool tiny_resident(const struct tiny_pool *tiny, uint32_t k, uint64_t n);
+struct spw_shard_stats tiny_stats(const struct spw_shard *shard);
+
+/** Client @c begins a step with views that contain all that the shards have published. */
+uint64_t tiny_step_begin(struct tiny_pool *tiny, uint32_t c);
+void tiny_pin(struct tiny_pool *tiny, uint32_t c, uint32_t shard, uint32_t slot, bool pinned);
+
 #define TINY_KEYS 64
 
 /** What a client knows of one shard: the state of keys 0..63 of space 0. Process-local. */
@@ -46,6 +64,8 @@ struct tiny_view {
     uint8_t state[TINY_KEYS]; /* SPW_FREE: absent */
     bool valid;
     uint64_t gaps;
+    void (*between)(void *ctx); /* NULL, or called between any two reads of a resync */
+    void *ctx;
 };
 
 int tiny_view_init(struct tiny_view *view, const struct spw_pool *pool, uint32_t k);
