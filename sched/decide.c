@@ -103,7 +103,11 @@ static void set_need(const struct spw_decide_input *in, uint64_t end, struct spw
         out->need[g] = spw_group_need(&lookup->groups->group[g], lookup->num_computed_tokens, end);
 }
 
-/* The cuts cost the request more than the budget: wait for what is pending up to @end. */
+/*
+ * The cuts cost the request more than the budget: wait for what is pending up to @end. That can
+ * be nothing: a wait that a lower bound made unnecessary, and a cut, can have left less than one
+ * chunk of a coarse group. Then any pending chunk that was read may change the answer.
+ */
 static void defer_for_guard(const struct spw_decide_input *in, uint64_t end,
                             struct spw_decision_core *out)
 {
@@ -115,6 +119,10 @@ static void defer_for_guard(const struct spw_decide_input *in, uint64_t end,
             spw_group_need(&lookup->groups->group[g], lookup->num_computed_tokens, end);
         add_waits(in, g, need, SPW_PENDING, out);
     }
+    if (out->wait_count == 0)
+        for (uint32_t g = 0; g < lookup->groups->count; g++)
+            add_waits(in, g, (struct spw_chunk_range){0, lookup->chunks[g].count}, SPW_PENDING,
+                      out);
     decide_by_first_wait(out);
 }
 

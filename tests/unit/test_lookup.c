@@ -18,6 +18,7 @@ struct scene {
     struct spw_group_shape shapes[SPW_GROUPS_MAX];
     struct spw_groups groups;
     struct spw_decide_input in;
+    uint64_t hash_unit;
     const char *states[SPW_GROUPS_MAX];
     uint64_t loading[SPW_GROUPS_MAX]; /* the one chunk being loaded */
     uint64_t tail_boundary;           /* the one tail there is, and its states */
@@ -95,6 +96,7 @@ static struct scene prompt_of(uint64_t tokens, uint64_t budget)
         .in = {.lookup = {.num_tokens = tokens,
                           .num_prompt_tokens = tokens,
                           .budget_tokens = budget}},
+        .hash_unit = 4,
         .tail_states = "",
         .tail_loading = -1};
 }
@@ -105,7 +107,9 @@ static struct spw_decision_core decide(struct scene *scene)
 
     memset(&got, 0xee, sizeof(got));
     cr_assert(
-        eq(int, spw_groups_init(&scene->groups, 4, 1, scene->shapes, scene->groups.count), 0));
+        eq(int,
+           spw_groups_init(&scene->groups, scene->hash_unit, 1, scene->shapes, scene->groups.count),
+           0));
     scene->in.lookup.groups = &scene->groups;
     cr_assert(eq(int, spw_decide(&scene->in, &scene->source, &got), 0));
     return got;
@@ -427,6 +431,29 @@ Test(lookup, the_request_scope_waits_where_a_cut_costs_more_than_the_budget)
     expect_decider(&got, 0, 7);
 }
 
+/* The sliding group makes the wait of the group with chunks of 12 unnecessary, but leaves less than
+ * one of those chunks when that group looks again. With all written, it need not look again. */
+Test(lookup, the_request_scope_waits_for_something_even_if_all_that_is_needed_is_ready)
+{
+    struct scene scene = prompt_of(36, 3);
+
+    scene.hash_unit = 1;
+    add_group(&scene, SPW_GROUP_FULL, 3, 0, "HHHHHHHHHHHP");
+    add_group(&scene, SPW_GROUP_FULL, 12, 0, "HPP");
+    add_group(&scene, SPW_GROUP_SLIDING, 2, 4, "MHHHMHMMMMMMMMMHMM");
+    struct spw_decision_core got = decide(&scene);
+    expect_outcome(&got, SPW_REASON_PENDING, 0);
+    cr_expect(eq(u32, got.wait_count, 3));
+    expect_wait(&got, 0, 0, 11, 0);
+    expect_wait(&got, 1, 1, 1, 0);
+    scene.states[1] = "HHP";
+    got = decide(&scene);
+    expect_outcome(&got, SPW_REASON_PENDING, 0);
+    scene.states[1] = "HHH";
+    got = decide(&scene);
+    expect_outcome(&got, SPW_REASON_CUT, 8);
+}
+
 Test(lookup, the_group_scope_tells_what_the_cut_cost)
 {
     struct scene scene = stranded(SPW_SCOPE_GROUP);
@@ -490,7 +517,9 @@ Test(lookup, a_tail_is_waited_for_by_its_boundary)
 
 static int decide_changed(struct scene scene, struct spw_decision_core *out)
 {
-    cr_assert(eq(int, spw_groups_init(&scene.groups, 4, 1, scene.shapes, scene.groups.count), 0));
+    cr_assert(eq(
+        int, spw_groups_init(&scene.groups, scene.hash_unit, 1, scene.shapes, scene.groups.count),
+        0));
     scene.in.lookup.groups = &scene.groups;
     return spw_decide(&scene.in, &scene.source, out);
 }
