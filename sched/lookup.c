@@ -265,7 +265,7 @@ static void forget_waits(struct search *s)
 static bool run_pass(struct search *s, uint32_t from, uint32_t *out_next)
 {
     const struct spw_groups *groups = s->in->groups;
-    bool seen_windowed = false, moved;
+    bool seen_windowed = false, moved = false;
 
     *out_next = groups->count;
     for (uint32_t at = from; at < groups->count; at++) {

@@ -9,7 +9,7 @@ import re
 from common import c_files, comments_of, line_of, main
 
 LABEL = re.compile(r"\[([A-Z]{2,3})-(\d+)\]")
-DECLARED = re.compile(r"\[([A-Z]{2,3}-\d+)\][^\[\n]*?<?->")
+DECLARED = re.compile(r"\[([A-Z]{2,3}-\d+)\][^\[]{1,120}?->")
 FOLDERS = ("shm", "tier", "gpu", "sched", "tools")
 
 
@@ -55,5 +55,6 @@ if __name__ == "__main__":
               ("not declared", {"shm/a.c": "/* o */\n" + one + two}),
               ("declared, never used", {"shm/a.h": head, "shm/a.c": "/* o */\n" + one + two}),
               ("declared twice", {"shm/a.h": head, "shm/b.h": head, "shm/a.c": "/* o */\n" + one + two + gate})],
-         good=[("both ends", {"shm/a.h": head, "shm/a.c": "/* o */\n" + one + two + gate}),
+         good=[("declared over two lines", {"shm/a.h": head.replace("publish ->", "publish\n *   ->"), "shm/a.c": "/* o */\n" + one + two + gate}),
+               ("both ends", {"shm/a.h": head, "shm/a.c": "/* o */\n" + one + two + gate}),
                ("ends in two files", {"shm/a.h": head, "shm/a.c": "/* o */\n" + one + gate, "tier/b.c": "/* o */\n" + two})])
