@@ -48,8 +48,10 @@ static void open_stream(struct touch *touch, uint32_t k)
     uint32_t body = all - 1 < UINT8_MAX ? all - 1 : UINT8_MAX;
     stream->most = body * SPW_TOUCHES_PER_SLOT;
     uint64_t want = stream->wanted / SPW_TOUCHES_PER_SLOT + stream->wanted / stream->most + 2;
-    uint32_t room = spw_command_room(client, k, want < all ? (uint32_t)want : all);
     uint32_t kept = all / LANE_SHARE;
+    /* what is kept is asked for too: else a stale look at the lane that covers @want alone would do
+     */
+    uint32_t room = spw_command_room(client, k, want < all - kept ? (uint32_t)want + kept : all);
     uint64_t fits = room > kept ? words_in(room - kept, stream->most) : 0;
     stream->skip = stream->wanted > fits ? stream->wanted - fits : 0;
     spw_count(client, SPW_CLIENT_touches_dropped, stream->skip);
