@@ -136,8 +136,8 @@ void spw_bench_report(struct spw_bench_run *run, const struct spw_bench_line *li
         run->listed = true;
         char name[80];
         snprintf(name, sizeof name, "%s/%s", line->bench, line->name);
-        printf("%-34s %-10s %6u %12.4g %12.4g %12.4g", name, line->unit, line->ours->count, p50, p99,
-               max);
+        printf("%-34s %-10s %6u %12.4g %12.4g %12.4g", name, line->unit, line->ours->count, p50,
+               p99, max);
         if (line->against)
             printf("  %.3f x %s (%.4g)", against != 0 ? p50 / against : 0, line->against, against);
         putchar('\n');

@@ -18,9 +18,9 @@ struct spw_bench_series {
 
 /** What one case found. Higher may be better (rates) or worse (times): the unit tells. */
 struct spw_bench_line {
-    const char *bench;   /* "lookup"      */
-    const char *name;    /* "256_keys_1M" */
-    const char *unit;    /* "ns", "bytes/s", "records/s", ... */
+    const char *bench; /* "lookup"      */
+    const char *name;  /* "256_keys_1M" */
+    const char *unit;  /* "ns", "bytes/s", "records/s", ... */
     const struct spw_bench_series *ours;
     const char *against; /* NULL: nothing to hold it against */
     const struct spw_bench_series *theirs;

@@ -42,12 +42,13 @@ static void ring_close(struct ring *ring)
     free(ring->slot);
 }
 
-/* ---- a reader on the other CPU ---------------------------------------------------------------- */
+/* ---- a reader on the other CPU ----------------------------------------------------------------
+ */
 
 struct reader {
     struct ring *ring;
-    uint64_t last;      /* stop at this position                     */
-    bool polls;         /* false: looks once and stops, never again  */
+    uint64_t last; /* stop at this position                     */
+    bool polls;    /* false: looks once and stops, never again  */
     uint64_t lapped;
     uint64_t wrong;
     alignas(64) spw_atomic64 ack; /* position drained, moved every 4,096 records */
@@ -287,7 +288,8 @@ static int bench_drain(struct spw_bench_run *run, struct ring *ring)
     return 0;
 }
 
-/* ---- latency ---------------------------------------------------------------------------------- */
+/* ---- latency ----------------------------------------------------------------------------------
+ */
 
 struct latency {
     struct ring *ring;
@@ -344,9 +346,9 @@ static int bench_latency(struct spw_bench_run *run, struct ring *ring)
         }
         spw_bench_partner_join(&partner);
     }
-    spw_bench_report(run, &(struct spw_bench_line){"latency", "update_one_way", "ns",
-                                                   &latency.series, "half the cache-line round trip",
-                                                   &half_trip});
+    spw_bench_report(run,
+                     &(struct spw_bench_line){"latency", "update_one_way", "ns", &latency.series,
+                                              "half the cache-line round trip", &half_trip});
     return 0;
 }
 

@@ -192,8 +192,7 @@ static void answer(struct daemon *daemon, uint32_t c, uint64_t seq)
         status = spw_spaces_open(daemon->pool.ctl, &daemon->pool.geometry, &asked.record,
                                  asked.rank_worker, text, sizeof text);
         if (status >= 0)
-            say(daemon, "client %u uses space %d, \"%.255s\"", c, status,
-                asked.record.fingerprint);
+            say(daemon, "client %u uses space %d, \"%.255s\"", c, status, asked.record.fingerprint);
     }
     memcpy(reply->text, text, sizeof text);
     spw_store_relaxed(&reply->value, status >= 0 ? (uint64_t)status : 0);
@@ -272,9 +271,9 @@ static int end_worker(struct daemon *daemon, uint32_t k, uint64_t limit)
             usleep(1000);
             continue;
         }
-        fprintf(stderr, "spillwayd: worker %u (pid %d) was stuck after %" PRIu64
-                        " ms and is killed\n",
-                k, pid, (uint64_t)(daemon->config->drain_limit_ns + GRACE_NS) / 1000000);
+        fprintf(stderr,
+                "spillwayd: worker %u (pid %d) was stuck after %" PRIu64 " ms and is killed\n", k,
+                pid, (uint64_t)(daemon->config->drain_limit_ns + GRACE_NS) / 1000000);
         kill(pid, SIGKILL);
         waitpid(pid, &status, 0);
         return 1;

@@ -34,8 +34,8 @@ static int check_record(const struct spw_geometry *geometry, const struct spw_sp
                         const uint32_t *rank_worker, char *text, size_t text_bytes)
 {
     if (!memchr(record->fingerprint, 0, sizeof record->fingerprint) || !record->fingerprint[0])
-        return refuse(text, text_bytes, "the fingerprint's length", record->fingerprint[0] ? 256 : 0,
-                      1, 255);
+        return refuse(text, text_bytes, "the fingerprint's length",
+                      record->fingerprint[0] ? 256 : 0, 1, 255);
     if (record->blocks_per_chunk == 0 || record->blocks_per_chunk > SPW_CHUNK_BLOCKS_MAX)
         return refuse(text, text_bytes, "blocks_per_chunk", record->blocks_per_chunk, 1,
                       SPW_CHUNK_BLOCKS_MAX);
@@ -80,8 +80,8 @@ static int differs(const struct spw_space_record *known, const struct spw_space_
 #undef FIELD
     if (!what)
         return 0;
-    snprintf(text, text_bytes, "%s is %llu in this pool's space of that fingerprint, not %llu", what,
-             (unsigned long long)here, (unsigned long long)there);
+    snprintf(text, text_bytes, "%s is %llu in this pool's space of that fingerprint, not %llu",
+             what, (unsigned long long)here, (unsigned long long)there);
     return -EINVAL;
 }
 
@@ -101,7 +101,8 @@ static int enter_ranks(struct spw_space_slot *space, const uint32_t *rank_worker
     }
     for (uint32_t r = 0; r < ranks; r++) {
         uint64_t mask = spw_load_relaxed(&space->rank_workers[r]);
-        /* masks only grow, and a reader that sees an older one sees fewer chunks: no order needed */
+        /* masks only grow, and a reader that sees an older one sees fewer chunks: no order needed
+         */
         spw_store_relaxed(&space->rank_workers[r], mask | 1ull << rank_worker[r]);
     }
     return 0;

@@ -1,6 +1,6 @@
 /*
- * A worker process: attach, take the worker's lock byte, open a copier, run the loop. It writes only
- * what tier/worker.h says; when it dies, the daemon reaps it and starts a successor.
+ * A worker process: attach, take the worker's lock byte, open a copier, run the loop. It writes
+ * only what tier/worker.h says; when it dies, the daemon reaps it and starts a successor.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,8 +12,7 @@
 #include "tier/worker.h"
 #include "tools/daemon.h"
 
-#define IN_FLIGHT   8u   /* copies a stream: enough to keep a pace, few enough to overtake */
-#define CLIENT_JOBS 512u /* open jobs of one client                                       */
+#define IN_FLIGHT 8u /* copies a stream: enough to keep a pace, few enough to overtake */
 
 static uint64_t now_ns(void *ctx)
 {
@@ -43,7 +42,7 @@ static int run(const struct spw_config *config, struct spw_pool *pool, uint32_t 
         .k = k,
         .copier = copier,
         .queue_chunks = (uint32_t)config->queue_chunks,
-        .client_jobs_max = CLIENT_JOBS,
+        .client_jobs_max = pool->geometry.completion_slots, /* each is owed one at most */
         .run_limit_ns = config->run_limit_ns,
         .fence_limit_ns = config->fence_limit_ns,
         .orphan_ns = config->orphan_ns,

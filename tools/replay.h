@@ -1,0 +1,103 @@
+#ifndef SPW_TOOLS_REPLAY_H
+#define SPW_TOOLS_REPLAY_H
+/*
+ * spillway replay: a trace through a pool of its own.
+ *
+ *   parent      reads the options, starts spillwayd, starts one process an engine (spawned, not
+ *               forked), gives all the same start, gathers their results, prints the report
+ *   engine e    attaches like a serving engine's scheduler, takes every M-th request of the trace,
+ *               and sends its result to the parent through a pipe
+ *   crash       a dead engine is told by the end of its pipe: the run fails and says so. The pool
+ *               follows its daemon, and the daemon the parent: its standard input ends
+ */
+#include "sched/spillway.h"
+#include "tools/options.h"
+#include "tools/report.h"
+#include "tools/trace.h"
+
+struct spw_replay_options {
+    char trace[1024]; /* "" with generate */
+    bool generate;
+    uint64_t seed;
+    bool cache_only;
+    uint64_t policy;          /* 0 = lru */
+    uint64_t capacity_chunks; /* a worker; cache-only: of the pool */
+    uint64_t workers;
+    uint64_t schedulers;
+    double speed;
+    uint64_t store_rate;   /* bytes/s, in trace time, a worker */
+    uint64_t load_rate;    /* likewise */
+    uint64_t prefill_rate; /* tokens/s an engine */
+    uint64_t kv_bytes_per_token;
+    uint64_t recompute_budget;
+    uint64_t recompute_scope;
+    uint64_t chunk_tokens;
+    uint64_t payload_bytes; /* stand-in bytes of a chunk */
+    uint64_t max_requests;  /* 0 = all */
+    bool json;
+    bool help;
+    char shm_dir[128];
+};
+
+/** Read a command line into @out_options. Returns the number of plain arguments, or -EINVAL. */
+int spw_replay_options_read(int argc, char *const *argv, struct spw_replay_options *out_options,
+                            char *err, size_t err_bytes);
+/** Print the options' help. */
+void spw_replay_options_help(FILE *out);
+
+/** The trace that the options name. 0, or a negative errno with words. */
+int spw_replay_trace(const struct spw_replay_options *options, struct spw_trace *out_trace,
+                     char *err, size_t err_bytes);
+
+/* ---- what an engine sends back, once, at its end ------------------------------------------------
+ */
+
+struct spw_replay_sums {
+    uint64_t requests;
+    uint64_t blocks;
+    uint64_t hit_blocks;
+    uint64_t resident_blocks;
+    uint64_t deferred_requests;
+    uint64_t recomputed_tokens;
+    uint64_t prompt_tokens;
+    uint64_t stored_chunks;
+    uint64_t present_chunks;
+    uint64_t skipped_chunks;
+    uint64_t loaded_chunks;
+    uint64_t verified_chunks;
+    uint64_t wrong_bytes;
+    uint64_t failed_loads;
+    uint64_t wait_count; /* samples that follow */
+    uint64_t ttft_count;
+};
+
+/** An engine's whole result; samples in trace time. */
+struct spw_replay_result {
+    struct spw_replay_sums sums;
+    struct spw_samples waits;
+    struct spw_samples ttfts;
+};
+
+int spw_replay_result_send(int fd, const struct spw_replay_result *result);
+/** Append what comes from @fd to @into. 0, or -EPIPE: the engine ended without a result. */
+int spw_replay_result_receive(int fd, struct spw_replay_result *into);
+void spw_replay_result_fini(struct spw_replay_result *result);
+
+/** The body of engine process @e; @start_ns = CLOCK_MONOTONIC of trace time 0, read from
+ * @control_fd after "ready" was written to @result_fd. Returns an exit status. */
+int spw_replay_engine(const struct spw_replay_options *options, uint32_t e, const char *pool,
+                      int control_fd, int result_fd);
+
+/** Timed replay and cache-only replay of one engine; both fill @out_result. 0 or -errno. */
+struct spw_replay_seat {
+    const struct spw_replay_options *options;
+    const struct spw_trace *trace;
+    struct spw_client *client;
+    struct spw_space *space;
+    uint32_t e;
+    uint64_t start_ns;
+};
+int spw_replay_timed(const struct spw_replay_seat *seat, struct spw_replay_result *out_result);
+int spw_replay_cache_only(const struct spw_replay_seat *seat, struct spw_replay_result *out_result);
+
+#endif

@@ -1,0 +1,58 @@
+/* See replay_report.h. */
+#include "tools/replay_report.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "tools/command.h"
+
+/* What the store streams should do, and did, while they had something to do. A rate without limit
+ * offers nothing to compare with. */
+static void fill_rates(const struct spw_replay_options *options,
+                       const struct spw_replay_workers *workers, struct spw_report *report)
+{
+    if (!options->store_rate || !workers->busy_ns)
+        return;
+    report->store_rate_offered = (double)options->store_rate;
+    report->store_rate_achieved =
+        (double)workers->bytes_done * 1e9 / (double)workers->busy_ns / options->speed;
+}
+
+int spw_replay_report(const struct spw_replay_options *options, struct spw_replay_result *result,
+                      const struct spw_replay_workers *workers, FILE *out)
+{
+    const struct spw_replay_sums *sums = &result->sums;
+    uint64_t chunk_bytes = options->chunk_tokens * options->kv_bytes_per_token;
+    char policy[48] = "always-wait";
+    if (options->cache_only)
+        snprintf(policy, sizeof policy, "lru");
+    else if (options->recompute_budget)
+        snprintf(policy, sizeof policy, "budget:%" PRIu64, options->recompute_budget);
+    struct spw_report report = {
+        .policy = policy,
+        .requests = sums->requests,
+        .blocks = sums->blocks,
+        .hit_blocks = sums->hit_blocks,
+        .resident_blocks = sums->resident_blocks,
+        .deferred_requests = sums->deferred_requests,
+        .recomputed_tokens = sums->recomputed_tokens,
+        .verified_chunks = sums->verified_chunks,
+        .wrong_bytes = sums->wrong_bytes,
+        .bytes_stored = sums->stored_chunks * chunk_bytes,
+        .bytes_loaded = sums->loaded_chunks * chunk_bytes,
+    };
+    spw_report_take_samples(&report, &result->waits, &result->ttfts);
+    fill_rates(options, workers, &report);
+    spw_report_judge(&report);
+    if (!options->json)
+        spw_report_print_text(&report, 1, out);
+    else if (spw_report_print_json(&report, 1, out))
+        return SPW_EXIT_FAILED;
+    if (sums->failed_loads)
+        fprintf(stderr, "spillway replay: %" PRIu64 " loads failed\n", sums->failed_loads);
+    if (workers->restarts)
+        fprintf(stderr, "spillway replay: workers were restarted %" PRIu64 " times\n",
+                workers->restarts);
+    return report.wrong_bytes || sums->failed_loads || report.is_void ? SPW_EXIT_FAILED
+                                                                      : SPW_EXIT_OK;
+}

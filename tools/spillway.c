@@ -1,0 +1,107 @@
+/*
+ * spillway: the command-line tool; a table of commands. Inspection maps a pool read-only.
+ */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tools/command.h"
+#include "tools/units.h"
+
+struct command {
+    const char *name;
+    int (*run)(int argc, char *const *argv);
+    const char *about; /* NULL: internal, not told */
+};
+
+static const struct command commands[] = {
+    {"stat", spw_cmd_stat, "what a pool holds, does and counts"},
+    {"stop", spw_cmd_stop, "stop a pool"},
+    {"replay", spw_cmd_replay, "replay a trace of requests through a pool of its own"},
+    {"replay-exec", spw_cmd_replay_exec, NULL},
+    {"replay-engine", spw_cmd_replay_engine, NULL},
+};
+#define COMMANDS (sizeof commands / sizeof commands[0])
+
+static const struct spw_option pool_options[] = {
+    {"pool", NULL, SPW_OPTION_TEXT, offsetof(struct spw_pool_args, pool), 0,
+     sizeof((struct spw_pool_args *)0)->pool, NULL, "spillway", "name of the pool"},
+    {"shm-dir", NULL, SPW_OPTION_TEXT, offsetof(struct spw_pool_args, shm_dir), 0,
+     sizeof((struct spw_pool_args *)0)->shm_dir, NULL, "/dev/shm", "where its objects are"},
+    {"json", NULL, SPW_OPTION_SWITCH, offsetof(struct spw_pool_args, json), 0, 0, NULL, "no",
+     "print JSON"},
+    {"help", NULL, SPW_OPTION_SWITCH, offsetof(struct spw_pool_args, help), 0, 0, NULL, "no",
+     "print this"},
+};
+
+int spw_pool_args_read(int argc, char *const *argv, const char *about, struct spw_pool_args *args)
+{
+    struct spw_options options;
+    char err[512];
+    spw_options_init(&options, pool_options, sizeof pool_options / sizeof pool_options[0], args);
+    if (spw_options_read_args(&options, argc, argv, NULL, 0, err, sizeof err) < 0) {
+        fprintf(stderr, "spillway %s: %s\n", argv[0], err);
+        return SPW_EXIT_USAGE;
+    }
+    if (args->help) {
+        printf("usage: spillway %s [options]: %s\n\n", argv[0], about);
+        spw_options_help(&options, stdout);
+        return SPW_EXIT_OK;
+    }
+    return -1;
+}
+
+int spw_exit_of(int error)
+{
+    switch (error) {
+    case -ENOENT:
+        return SPW_EXIT_NO_POOL;
+    case -EOWNERDEAD:
+        return SPW_EXIT_STALE;
+    case -EBADMSG:
+    case -EPROTONOSUPPORT:
+        return SPW_EXIT_DAMAGED;
+    case -EINVAL:
+        return SPW_EXIT_USAGE;
+    default:
+        return SPW_EXIT_FAILED;
+    }
+}
+
+static void usage(FILE *out)
+{
+    fputs("usage: spillway COMMAND [options]\n\n", out);
+    for (size_t i = 0; i < COMMANDS && commands[i].about; i++)
+        fprintf(out, "  %-8s %s\n", commands[i].name, commands[i].about);
+    fputs("\nspillway COMMAND --help tells a command's options; spillway --version the version.\n"
+          "exit status: 0 fine, 1 failed, 2 usage, 3 stale, 4 stuck, 5 no such pool, 6 damaged\n",
+          out);
+}
+
+int main(int argc, char **argv)
+{
+    const char *names[COMMANDS];
+    size_t told = 0;
+    if (argc < 2) {
+        usage(stderr);
+        return SPW_EXIT_USAGE;
+    }
+    if (strcmp(argv[1], "--help") == 0) {
+        usage(stdout);
+        return SPW_EXIT_OK;
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        puts("spillway " SPW_VERSION);
+        return SPW_EXIT_OK;
+    }
+    for (size_t i = 0; i < COMMANDS; i++) {
+        if (strcmp(argv[1], commands[i].name) == 0)
+            return commands[i].run(argc - 1, argv + 1);
+        if (commands[i].about)
+            names[told++] = commands[i].name;
+    }
+    const char *near = spw_units_nearest(argv[1], names, told);
+    fprintf(stderr, "spillway: no command \"%s\"%s%s%s; see spillway --help\n", argv[1],
+            near ? ", did you mean \"" : "", near ? near : "", near ? "\"?" : "");
+    return SPW_EXIT_USAGE;
+}
