@@ -13,6 +13,8 @@
 #define RUN_LIMIT_NS   (2 * RIG_SECOND)
 #define FENCE_LIMIT_NS RIG_SECOND
 
+static char dir[SUPPORT_PATH_BYTES]; /* one for all rigs of a process, gone when it exits */
+
 static uint64_t rig_now(void *ctx)
 {
     const struct rig *rig = ctx;
@@ -78,8 +80,10 @@ void rig_open(struct rig *rig, const struct rig_config *config)
     };
     for (uint32_t k = 0; k < SPW_WORKERS_MAX; k++)
         pool.shard_node[k] = -1;
-    must(support_shm_dir(rig->dir), &err);
-    must(spw_pool_path_init(&pool.path, rig->dir, "rig", geteuid(), &err), &err);
+    if (dir[0] == '\0')
+        must(support_shm_dir(dir), &err);
+    memcpy(rig->dir, dir, sizeof(dir));
+    must(spw_pool_path_init(&pool.path, dir, "rig", geteuid(), &err), &err);
     must(spw_pool_create(&pool, &rig->daemon, &err), &err);
     open_space(rig);
     spw_store_relaxed(&rig->daemon.ctl->phase, SPW_POOL_SERVING);
@@ -125,7 +129,6 @@ void rig_close(struct rig *rig)
         rig_end_worker(rig, k);
     spw_pool_unlink(&rig->daemon, NULL);
     spw_pool_detach(&rig->daemon);
-    support_remove_dir(rig->dir);
 }
 
 uint32_t rig_pass(struct rig *rig)

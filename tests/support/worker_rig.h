@@ -48,7 +48,7 @@ struct rig_client {
 
 struct rig {
     struct rig_config config;
-    char dir[SUPPORT_PATH_BYTES];
+    char dir[SUPPORT_PATH_BYTES]; /* of the pool; made once a process */
     struct spw_pool daemon;
     struct spw_pool pool[RIG_WORKERS];
     struct spw_copier_handle copier[RIG_WORKERS];
