@@ -12,6 +12,7 @@ After the variants, one more test point: each statement of the model was reached
 variant that holds. A line that can't be reached carries the comment `never`. Good ends
 are printf statements, so that this point shows that they are reached too.
 """
+import collections
 import os
 import re
 import shutil
@@ -21,10 +22,11 @@ import tempfile
 
 DEPTH = 1000000
 MEMORY_MIB = 2000
-TIMEOUT_S = 150
+TIMEOUT_S = 60
 CC = os.environ.get('SPW_MODEL_CC', 'gcc')
 VARIANT = re.compile(r'^ \*\s+(holds|fails)\b((?:\s+-D\S+)*)\s*\|(.*)$')
-UNREACHED = re.compile(r'^\s+\S+?:(\d+), state \d+, "(.*)"$')
+UNREACHED = re.compile(r'^\s+\S+?([^/]+):(\d+), state \d+, "(.*)"$')
+STATEMENT = re.compile(r'^\s+state +(\d+) -.*\] \S*?([^/]+):(\d+) => (.*)$')
 
 
 def variants(model):
@@ -51,11 +53,15 @@ def search(model, flags, whole):
             if done.returncode != 0:
                 return 'does not build: ' + done.stdout + done.stderr
         try:
-            done = subprocess.run(['./pan', f'-m{DEPTH}', '-w22'], cwd=folder,
+            done = subprocess.run(['./pan', f'-m{DEPTH}', '-w24'], cwd=folder,
                                   capture_output=True, text=True, timeout=TIMEOUT_S)
         except subprocess.TimeoutExpired:
             return 'timed out'
-        return done.stdout + done.stderr
+        report = done.stdout + done.stderr
+        if whole:
+            report += subprocess.run(['./pan', '-d'], cwd=folder, capture_output=True,
+                                     text=True).stdout
+        return report
 
 
 def verdict(report, expected, reason):
@@ -75,13 +81,21 @@ def verdict(report, expected, reason):
 
 
 def unreached(report):
-    """Returns the set of (line, statement) which a whole search did not reach."""
-    found = set()
+    """Returns the set of (file, line, statement) which a whole search did not reach. A statement
+    of an inline occurs once for each use of it: one use that was reached is enough."""
+    occurs, misses = collections.Counter(), collections.Counter()
+    seen = set()
+    process = ''
     for line in report.splitlines():
+        process = line if line.startswith('proctype') else process
+        match = STATEMENT.match(line)
+        if match and (process, match[1], match[4]) not in seen:
+            seen.add((process, match[1], match[4]))
+            occurs[match[2], int(match[3]), match[4]] += 1
         match = UNREACHED.match(line)
-        if match and match[2] != '-end-':
-            found.add((int(match[1]), match[2]))
-    return found
+        if match and match[3] != '-end-':
+            misses[match[1], int(match[2]), match[3]] += 1
+    return {key for key, count in misses.items() if count >= occurs[key]}
 
 
 def main():
@@ -96,6 +110,9 @@ def main():
     missing = None
     for number, (expected, flags, reason, words) in enumerate(cases, 1):
         report = search(model, flags, expected == 'holds')
+        if report.startswith('does not build'):
+            print('Bail out!', report.replace('\n', ' '))
+            return 1
         wrong = verdict(report, expected, reason)
         if expected == 'holds' and not wrong:
             here = unreached(report)
@@ -110,8 +127,9 @@ def main():
         sys.stdout.flush()
     source = open(model, encoding='ascii').read().splitlines()
     if missing is None:
-        missing = {(1, 'no variant that holds was searched')}
-    missing = sorted(m for m in missing if '/* never */' not in source[m[0] - 1])
+        missing = {(model, 1, 'no variant that holds was searched')}
+    missing = sorted((line, text) for file, line, text in missing
+                     if '/* never */' not in source[line - 1] or not model.endswith(file))
     print(f'{"not ok" if missing else "ok"} {len(cases) + 1} - every statement is reached')
     for line, text in missing:
         print(f'# line {line}: {text}')
