@@ -46,10 +46,12 @@ int spw_client_there(struct spw_client *client)
 {
     if (client->forks != spw_forked())
         return -EOWNERDEAD;
-    /* relaxed: a closed pool never comes back, and nothing else is read by it */
+    /* relaxed: neither comes back, and nothing else is read by it */
     if (client->loss == SPW_ATTACHED &&
-        (spw_load_relaxed(&client->pool.ctl->phase) == SPW_POOL_CLOSED ||
-         spw_load_relaxed(&client->own->head->generation) != client->generation))
+        spw_load_relaxed(&client->own->head->generation) != client->generation)
+        client->loss = SPW_LOST_TOLD; /* the object is somebody else's by now */
+    if (client->loss == SPW_ATTACHED &&
+        spw_load_relaxed(&client->pool.ctl->phase) == SPW_POOL_CLOSED)
         client->loss = SPW_LOST_UNTOLD;
     return client->loss == SPW_ATTACHED    ? 0
            : client->loss == SPW_LOST_TOLD ? -ENOTCONN
@@ -95,7 +97,7 @@ static bool pool_is_gone(const struct spw_client *client)
 void spw_client_watch(struct spw_client *client)
 {
     struct spw_watch *watch = &client->watch;
-    if (client->in_step || ++watch->calls % WATCH_CALLS != 0)
+    if (spw_client_there(client) < 0 || client->in_step || ++watch->calls % WATCH_CALLS != 0)
         return;
     if (!stands_still(client)) {
         watch->since_ns = 0;

@@ -222,12 +222,12 @@ int spw_completions(struct spw_client *client, struct spw_completion *out, uint3
     struct fate fate[SPW_WORKERS_MAX];
     struct spw_done done;
     uint32_t n = 0;
-    int rc = client ? spw_client_check(client) : -EINVAL;
-    if (rc < 0)
-        return rc;
-    if (!out && max > 0)
+    if (!client || (!out && max > 0))
         return -EINVAL;
     spw_client_watch(client);
+    int rc = spw_client_check(client);
+    if (rc < 0)
+        return rc;
     for (uint32_t k = 0; k < client->workers; k++)
         fate[k] = fate_of(client, k);
     for (uint32_t k = 0; k < client->workers && n < max; k++) {

@@ -91,25 +91,27 @@ static void count_views(struct spw_client *client)
 
 static void update_views(struct spw_client *client, uint64_t budget)
 {
-    uint64_t live = client->views.live;
+    uint64_t live = client->views.live, resyncs = client->views.counts.resyncs;
     for (uint32_t k = 0; k < client->workers; k++) {
         spw_views_update(&client->views, k, &budget);
         if (spw_view_live(&client->views, k))
             spw_client_step_applied(client->own, k, client->views.view[k].position);
     }
-    if (client->views.live != live)
+    if (client->views.live != live || client->views.counts.resyncs != resyncs)
         client->epoch++;
 }
 
 int spw_step_begin(struct spw_client *client)
 {
     uint64_t position[SPW_WORKERS_MAX], records = client->views.counts.records;
+    if (!client)
+        return -EINVAL;
+    spw_client_watch(client);
     int rc = spw_client_check(client);
     if (rc < 0)
         return rc;
     if (client->in_step)
         return -EALREADY;
-    spw_client_watch(client);
     for (uint32_t k = 0; k < client->workers; k++)
         position[k] = client->views.view[k].position;
     client->step = spw_client_step_begin(client->own, position);
@@ -141,7 +143,7 @@ void spw_client_ring(struct spw_client *client, uint32_t k)
 
 int spw_step_end(struct spw_client *client)
 {
-    int rc = spw_client_check(client);
+    int rc = client ? spw_client_check(client) : -EINVAL;
     if (rc < 0)
         return rc;
     if (!client->in_step)

@@ -1,42 +1,651 @@
-/* The installed API over a tiny pool whose workers are driven pass by pass. */
+/* The installed API over a tiny pool whose workers are driven pass by pass: steps, decisions,
+ * spaces, and what becomes of a client whose pool, workers or parent are gone. */
 #include "tests/support/api_rig.h"
 
 #include <criterion/criterion.h>
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
 
-TestSuite(api, .timeout = 20);
+TestSuite(api, .timeout = 25);
 
 static struct api api;
+static struct spw_client *client;
+static struct spw_space *space;
+static struct spw_space_config space_config;
 
-Test(api, a_stored_prompt_is_found_and_loaded_byte_for_byte)
+static void open_pool(const struct rig_config *config, uint32_t ranks)
 {
-    const struct rig_config config = {.workers = 1};
-    api_open(&api, &config);
-    struct spw_client *client = api_attach(&api, 0);
-    struct spw_space_config space_config = api_space_config(1);
-    struct spw_space *space = api_space(&api, client, &space_config);
-    api_store(&api, client, space, 1, 100, 3);
+    api_open(&api, config);
+    client = api_attach(&api, 64);
+    space_config = api_space_config(ranks);
+    space = api_space(&api, client, &space_config);
+}
 
-    struct spw_request *request = api_request(space, 100, 4);
-    struct spw_decision decision = {.size_bytes = sizeof(decision)};
-    struct spw_chunk_ref ref[8];
-    cr_assert_geq(spw_step_begin(client), 3);
-    cr_assert_eq(spw_lookup(request, 0, 0, &decision), 0);
-    cr_expect_eq(decision.action, SPW_ACTION_LOAD);
-    cr_expect_eq(decision.hit_tokens, 48);
-    cr_assert_eq(spw_decision_chunks(&decision, 0, ref, 8), 3);
-    cr_assert_eq(spw_load_begin(request, &decision, 0, ref, 3, 21), 3);
+static void close_pool(void)
+{
+    spw_detach(client);
+    api_close(&api);
+}
+
+static const struct rig_config one_worker = {.workers = 1, .capacity = 8};
+static const struct rig_config two_workers = {.workers = 2, .capacity = 8};
+
+/* Chunks of a request as verdicts, in a step of its own. */
+static void probe(struct spw_request *request, uint32_t count, uint8_t *out)
+{
+    cr_assert_geq(spw_step_begin(client), 0);
+    cr_assert_eq(spw_request_probe(request, 0, 0, count, out), 0);
+    cr_assert_eq(spw_step_end(client), 0);
+}
+
+/* Load what @decision of the open step says, into blocks from @block on; ends the step. */
+static void load_all(struct spw_request *request, const struct spw_decision *decision,
+                     uint32_t block)
+{
+    struct spw_chunk_ref ref[SPW_MAX_JOB_CHUNKS];
+    int n = spw_decision_chunks(decision, 0, ref, SPW_MAX_JOB_CHUNKS);
+    cr_assert_gt(n, 0);
+    cr_assert_eq(spw_load_begin(request, decision, 0, ref, (uint32_t)n, 21), n);
     cr_assert_eq(spw_step_end(client), 0);
     struct spw_completion done = api_complete(&api, client);
     cr_assert_eq(done.kind, SPW_COMPLETION_BEGUN);
+    cr_assert_eq(done.status, 0);
     cr_assert_eq(done.cookie, 21);
-    cr_assert_eq(done.ticket.chunks, 3);
-    cr_assert_eq(api_run(client, &done.ticket, 50, 22), 0);
+    cr_assert_eq(done.ticket.chunks, (uint32_t)n);
+    cr_assert_eq(api_run(client, &done.ticket, block, 22), 0);
     done = api_complete(&api, client);
-    cr_expect_eq(done.kind, SPW_COMPLETION_LOADED);
-    cr_expect_eq(done.cookie, 22);
-    cr_expect_eq(done.status, 0);
+    cr_assert_eq(done.kind, SPW_COMPLETION_LOADED);
+    cr_assert_eq(done.cookie, 22);
+    cr_assert_eq(done.status, 0);
+}
+
+static struct spw_decision begin_and_look_up(struct spw_request *request)
+{
+    struct spw_decision decision = {.size_bytes = sizeof(decision)};
+    cr_assert_geq(spw_step_begin(client), 0);
+    cr_assert_eq(spw_lookup(request, 0, 0, &decision), 0);
+    return decision;
+}
+
+/* ---- the whole path ---------------------------------------------------------------------------
+ */
+
+Test(api, a_stored_prompt_is_found_and_loaded_byte_for_byte)
+{
+    open_pool(&one_worker, 1);
+    api_store(&api, client, space, 1, 100, 3);
+    struct spw_request *request = api_request(space, 100, 4);
+    struct spw_decision decision = begin_and_look_up(request);
+    cr_expect_eq(decision.action, SPW_ACTION_LOAD);
+    cr_expect_eq(decision.reason, SPW_REASON_COMPLETE);
+    cr_expect_eq(decision.hit_tokens, 48);
+    load_all(request, &decision, 50);
     for (uint32_t i = 0; i < 6; i++)
         cr_expect(api_filled(client, 50 + i, 100 + i / 2, 0), "block %u", i);
+    cr_expect_eq(rig_claims(&api.rig, 0), 0);
+    close_pool();
+}
+
+/* LK-11: what was drained is a hit at once; nothing of a finished request is lost. */
+Test(api, all_217_chunks_of_a_finished_request_are_found_once_its_stores_have_ended)
+{
+    const struct rig_config config = {.workers = 1,
+                                      .capacity = 256,
+                                      .queue_chunks = 256,
+                                      .copier.rate_bytes = {2 * RIG_BLOCK_BYTES * 100}};
+    open_pool(&config, 1);
+    struct spw_request *request = api_request(space, 0, 217);
+    uint32_t stored = 0;
+    for (uint32_t at = 0; at < 217; at += 16) {
+        uint32_t n = 217 - at < 16 ? 217 - at : 16;
+        struct spw_completion done = api_reserve(&api, request, client, 0, at, n);
+        cr_assert_eq(done.ticket.chunks, n);
+        stored += done.ticket.chunks;
+        cr_assert_eq(api_run(client, &done.ticket, 0, at), 0);
+    }
+    cr_expect_eq(stored, 217);
+    spw_request_finish(request); /* while most of them are still pending */
+    struct spw_request *again = api_request(space, 0, 217);
+    cr_expect_eq(api_lookup(client, again).action, SPW_ACTION_DEFER);
+    for (uint32_t i = 0; i < 30; i++) {
+        rig_advance(&api.rig, RIG_SECOND / 10);
+        rig_settle(&api.rig);
+    }
+    struct spw_decision decision = api_lookup(client, again);
+    cr_expect_eq(decision.hit_tokens, 217 * API_CHUNK_TOKENS, "action %u, reason %u, chunk %lu",
+                 decision.action, decision.reason, (unsigned long)decision.deciding_chunk);
+    struct spw_completion done[16];
+    cr_expect_eq(spw_completions(client, done, 16), 14, "runs of a finished request complete");
+    close_pool();
+}
+
+/* LK-7 */
+Test(api, a_hit_is_loadable_in_its_step_whatever_others_store)
+{
+    const struct rig_config config = {.workers = 1, .capacity = 4};
+    open_pool(&config, 1);
+    struct spw_client *other = api_attach(&api, 0);
+    struct spw_space *others = api_space(&api, other, &space_config);
+    uint32_t loads = 0;
+    for (uint64_t round = 0; round < 300; round++) {
+        api_store(&api, other, others, 1, 1000 + round * 3, 3);
+        struct spw_request *request = api_request(space, 1000 + round * 3, 3);
+        struct spw_decision decision = begin_and_look_up(request);
+        cr_assert_eq(decision.action, SPW_ACTION_LOAD);
+        /* the whole pool is asked for while the hit is held by the step alone */
+        struct spw_request *greedy = api_request(others, 500000 + round * 8, 4);
+        struct spw_chunk_ref ref[4] = {{.index = 0}, {.index = 1}, {.index = 2}, {.index = 3}};
+        cr_assert_eq(spw_store_reserve(greedy, 0, ref, 4, 1), 4);
+        rig_settle(&api.rig);
+        load_all(request, &decision, 50);
+        for (uint32_t i = 0; i < 6; i++)
+            cr_assert(api_filled(client, 50 + i, 1000 + round * 3 + i / 2, 0));
+        loads++;
+        spw_request_finish(request);
+        struct spw_completion done;
+        cr_assert_eq(spw_completions(other, &done, 1), 1);
+        spw_request_finish(greedy);
+        rig_settle(&api.rig);
+    }
+    cr_expect_eq(loads, 300);
+    spw_detach(other);
+    close_pool();
+}
+
+Test(api, a_decision_is_stale_outside_its_step)
+{
+    open_pool(&one_worker, 1);
+    api_store(&api, client, space, 1, 100, 2);
+    struct spw_request *request = api_request(space, 100, 2);
+    struct spw_chunk_ref ref = {.index = 0};
+    struct spw_decision decision = begin_and_look_up(request);
+    cr_assert_eq(spw_step_end(client), 0);
+    cr_expect_eq(spw_load_begin(request, &decision, 0, &ref, 1, 1), -ESTALE);
+    cr_assert_geq(spw_step_begin(client), 0);
+    cr_expect_eq(spw_load_begin(request, &decision, 0, &ref, 1, 1), -ESTALE);
+    cr_assert_eq(spw_step_end(client), 0);
+    close_pool();
+}
+
+Test(api, a_client_fenced_in_its_step_is_told_so)
+{
+    const struct rig_config config = {.workers = 1, .capacity = 2};
+    open_pool(&config, 1);
+    struct spw_client *other = api_attach(&api, 0);
+    struct spw_space *others = api_space(&api, other, &space_config);
+    api_store(&api, client, space, 1, 100, 2);
+    struct spw_request *request = api_request(space, 100, 2);
+    struct spw_decision decision = begin_and_look_up(request);
+    cr_assert_eq(decision.action, SPW_ACTION_LOAD);
+    for (uint32_t i = 0; i < 6; i++) { /* others want the room, and the step goes on and on */
+        struct spw_request *greedy = api_request(others, 700 + 2 * i, 2);
+        struct spw_completion done = api_reserve(&api, greedy, other, 0, 0, 2);
+        if (done.ticket.id != 0)
+            cr_assert_eq(api_run(other, &done.ticket, 0, 1), 0);
+        rig_settle(&api.rig);
+        rig_advance(&api.rig, RIG_SECOND);
+        rig_settle(&api.rig);
+        struct spw_completion more[4];
+        spw_completions(other, more, 4);
+    }
+    cr_expect_eq(rig_count(&api.rig, 0, SPW_WORKER_fences), 1);
+    struct spw_chunk_ref ref = {.index = 0};
+    cr_expect_eq(spw_load_begin(request, &decision, 0, &ref, 1, 1), -ESTALE);
+    cr_assert_eq(spw_step_end(client), 0);
+    cr_expect_eq(api_lookup(client, request).action, SPW_ACTION_MISS, "the next step is as any");
+    spw_detach(other);
+    close_pool();
+}
+
+/* ---- verdicts ---------------------------------------------------------------------------------
+ */
+
+/* LK-8 */
+Test(api, the_weakest_part_decides)
+{
+    uint8_t verdict[3];
+    open_pool(&two_workers, 2);
+    api_store(&api, client, space, 2, 100, 1); /* A: both parts */
+    struct spw_request *b = api_request(space, 101, 1);
+    struct spw_completion done = api_reserve(&api, b, client, 0, 0, 1);
+    cr_assert_eq(api_run(client, &done.ticket, 0, 1), 0);
+    api_complete(&api, client); /* B: part 0 alone */
+    api_store(&api, client, space, 2, 102, 1);
+    struct spw_request *request = api_request(space, 100, 3);
+    probe(request, 3, verdict);
+    cr_expect_eq(verdict[0], SPW_HIT);
+    cr_expect_eq(verdict[1], SPW_MISS);
+    cr_expect_eq(verdict[2], SPW_HIT);
+    cr_expect_eq(api_lookup(client, request).hit_tokens, 16);
+    done = api_reserve(&api, b, client, 1, 0, 1); /* part 1 is on its way */
+    probe(request, 3, verdict);
+    cr_expect_eq(verdict[1], SPW_PENDING);
+    struct spw_decision decision = api_lookup(client, request);
+    cr_expect_eq(decision.action, SPW_ACTION_DEFER);
+    cr_expect_eq(decision.deciding_chunk, 1);
+    close_pool();
+}
+
+Test(api, each_rank_loads_its_own_part)
+{
+    open_pool(&two_workers, 2);
+    api_store(&api, client, space, 2, 100, 2);
+    struct spw_request *request = api_request(space, 100, 2);
+    struct spw_chunk_ref ref[2] = {{.index = 0}, {.index = 1}};
+    struct spw_decision decision = begin_and_look_up(request);
+    cr_assert_eq(spw_load_begin(request, &decision, 0, ref, 2, 0), 2);
+    cr_assert_eq(spw_load_begin(request, &decision, 1, ref, 2, 1), 2);
+    cr_assert_eq(spw_step_end(client), 0);
+    rig_settle(&api.rig);
+    struct spw_completion done[3];
+    cr_assert_eq(spw_completions(client, done, 3), 2);
+    for (int i = 0; i < 2; i++)
+        cr_assert_eq(api_run(client, &done[i].ticket, 40 + 10 * (uint32_t)done[i].cookie, 5), 0);
+    rig_settle(&api.rig);
+    cr_assert_eq(spw_completions(client, done, 3), 2);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        for (uint32_t i = 0; i < 4; i++)
+            cr_expect(api_filled(client, 40 + 10 * rank + i, 100 + i / 2, rank));
+    close_pool();
+}
+
+/* LK-1, LK-9 */
+Test(api, a_small_budget_cuts_before_a_pending_run)
+{
+    open_pool(&one_worker, 1);
+    api_store(&api, client, space, 1, 100, 1);
+    struct spw_request *p = api_request(space, 101, 1);
+    api_reserve(&api, p, client, 0, 0, 1); /* 101 stays pending */
+    api_store(&api, client, space, 1, 102, 1);
+    space_config.max_recompute_pending_tokens = 32;
+    struct spw_space *frugal = api_space(&api, client, &space_config);
+    cr_expect_eq(spw_space_number(frugal), spw_space_number(space), "it shares chunks");
+    struct spw_request *cut = api_request(frugal, 100, 3), *waits = api_request(space, 100, 3);
+    struct spw_decision decision = api_lookup(client, cut);
+    cr_expect_eq(decision.action, SPW_ACTION_LOAD);
+    cr_expect_eq(decision.reason, SPW_REASON_CUT);
+    cr_expect_eq(decision.hit_tokens, 16);
+    cr_expect_eq(decision.recomputed_tokens, 32);
+    decision = api_lookup(client, waits);
+    cr_expect_eq(decision.action, SPW_ACTION_DEFER);
+    cr_expect_eq(decision.reason, SPW_REASON_PENDING);
+    struct spw_request *hole = api_request(space, 99, 4);
+    cr_expect_eq(api_lookup(client, hole).action, SPW_ACTION_MISS);
+    close_pool();
+}
+
+/* LK-10 */
+Test(api, a_request_that_must_not_read_finds_nothing_and_leaves_no_trace)
+{
+    const struct rig_config config = {.workers = 1, .capacity = 3};
+    open_pool(&config, 1);
+    api_store(&api, client, space, 1, 100, 1);
+    api_store(&api, client, space, 1, 200, 2);
+    struct spw_request_config asked = {
+        .size_bytes = sizeof(asked), .flags = SPW_REQUEST_NO_READ, .prompt_tokens = 16};
+    struct spw_request *request;
+    uint8_t key[API_KEY_BYTES];
+    rig_key(0, 100, key);
+    cr_assert_eq(spw_request_open(space, &asked, &request), 0);
+    cr_assert_eq(spw_request_extend(request, 0, key, API_KEY_BYTES, 1), 0);
+    uint64_t touches = rig_count(&api.rig, 0, SPW_WORKER_touches);
+    struct spw_decision decision = api_lookup(client, request);
+    cr_expect_eq(decision.action, SPW_ACTION_MISS);
+    cr_expect_eq(decision.reason, SPW_REASON_SKIP);
+    cr_expect_eq(decision.hit_tokens, 0);
+    cr_assert_geq(spw_step_begin(client), 0);
+    cr_expect_eq(spw_touch(request), 0);
+    cr_assert_eq(spw_step_end(client), 0);
+    rig_settle(&api.rig);
+    cr_expect_eq(rig_count(&api.rig, 0, SPW_WORKER_touches), touches);
+    api_store(&api, client, space, 1, 300, 1);
+    cr_expect_neq(rig_state(&api.rig, 0, 100, NULL), SPW_READY, "still the oldest: evicted");
+    cr_expect_eq(api_reserve(&api, request, client, 0, 0, 1).status, 0, "its stores work");
+    close_pool();
+}
+
+Test(api, a_pending_chunk_of_a_worker_that_died_is_a_miss_at_once)
+{
+    uint8_t verdict[2];
+    const uint32_t on_one[] = {1};
+    open_pool(&two_workers, 1);
+    space_config.rank_worker = on_one;
+    struct spw_space *second = api_space(&api, client, &space_config); /* copies by worker 1 */
+    api_store(&api, client, space, 1, 100, 1);                         /* in shard 0 */
+    struct spw_request *request = api_request(space, 100, 2), *there = api_request(second, 100, 2);
+    struct spw_chunk_ref ref = {.index = 1};
+    cr_assert_eq(spw_store_reserve(request, 0, &ref, 1, 1), 1);
+    api_complete(&api, client);
+    probe(there, 2, verdict);
+    cr_expect(verdict[0] == SPW_HIT && verdict[1] == SPW_PENDING);
+    api_say(&api, 0, SPW_WORKER_DOWN);
+    probe(there, 2, verdict);
+    cr_expect(verdict[0] == SPW_HIT && verdict[1] == SPW_MISS, "READY stays for other copiers");
+    probe(request, 2, verdict);
+    cr_expect(verdict[0] == SPW_MISS && verdict[1] == SPW_MISS, "its own copier is down");
+    cr_expect_eq(spw_store_reserve(request, 0, &ref, 1, 1), -EOWNERDEAD);
+    struct spw_decision decision = begin_and_look_up(there);
+    cr_assert_eq(decision.action, SPW_ACTION_LOAD);
+    load_all(there, &decision, 50); /* worker 1 reads shard 0 */
+    cr_expect(api_filled(client, 50, 100, 0));
+    close_pool();
+}
+
+/* ---- steps, clients, pools that go ------------------------------------------------------------
+ */
+
+Test(api, calls_at_the_wrong_time_are_refused)
+{
+    struct spw_decision decision = {.size_bytes = sizeof(decision)};
+    struct spw_space *second;
+    uint8_t verdict;
+    open_pool(&one_worker, 1);
+    struct spw_request *request = api_request(space, 1, 1);
+    cr_expect_eq(spw_step_end(client), -EINVAL);
+    cr_expect_eq(spw_lookup(request, 0, 0, &decision), -EINVAL);
+    cr_expect_eq(spw_request_probe(request, 0, 0, 1, &verdict), -EINVAL);
+    cr_expect_eq(spw_touch(request), -EINVAL);
+    cr_assert_geq(spw_step_begin(client), 0);
+    cr_expect_eq(spw_step_begin(client), -EALREADY);
+    cr_expect_eq(spw_lookup(request, 17, 0, &decision), -EINVAL, "more computed than there is");
+    cr_expect_eq(spw_request_probe(request, 0, 1, 1, &verdict), -EINVAL);
+    cr_expect_eq(spw_space_open(client, &space_config, &second, NULL, 0), -EINVAL);
+    decision.size_bytes = 8;
+    cr_expect_eq(spw_lookup(request, 0, 0, &decision), -EINVAL);
+    cr_assert_eq(spw_step_end(client), 0);
+    close_pool();
+}
+
+/* LC-3 */
+Test(api, a_silent_client_stays_attached)
+{
+    open_pool(&one_worker, 1);
+    api_store(&api, client, space, 1, 100, 1);
+    struct spw_request *request = api_request(space, 100, 1);
+    for (uint32_t hour = 0; hour < 48; hour++) {
+        rig_advance(&api.rig, 3600 * RIG_SECOND);
+        rig_settle(&api.rig);
+    }
+    cr_expect_eq(api_lookup(client, request).action, SPW_ACTION_LOAD);
+    close_pool();
+}
+
+Test(api, a_client_whose_place_was_given_away_is_told_and_may_come_back)
+{
+    open_pool(&one_worker, 1);
+    struct spw_info info = {.size_bytes = sizeof(info)};
+    cr_assert_eq(spw_get_info(client, &info), 0);
+    spw_atomic64 *generation = &api.rig.daemon.client[info.client].head->generation;
+    spw_store_relaxed(generation, spw_load_relaxed(generation) + 1);
+    cr_expect_eq(spw_step_begin(client), -ENOTCONN);
+    cr_expect_eq(spw_step_begin(client), -ENOTCONN);
     spw_detach(client);
-    api_close(&api);
+    client = api_attach(&api, 0);
+    cr_expect_geq(spw_step_begin(client), 0);
+    close_pool();
+}
+
+Test(api, a_pool_that_was_closed_is_told_once)
+{
+    open_pool(&one_worker, 1);
+    struct spw_request *request = api_request(space, 1, 1);
+    spw_store_relaxed(&api.rig.daemon.ctl->phase, SPW_POOL_CLOSED);
+    spw_request_finish(request); /* tells nobody, so it doesn't use it up */
+    cr_expect_eq(spw_step_begin(client), -ECONNRESET);
+    cr_expect_eq(spw_step_begin(client), -ENOTCONN);
+    cr_expect_eq(spw_completions(client, NULL, 0), -ENOTCONN);
+    cr_expect_eq(spw_space_reset(space), -ENOTCONN);
+    close_pool();
+}
+
+Test(api, commands_that_nobody_takes_show_that_the_pool_is_gone)
+{
+    open_pool(&one_worker, 1);
+    struct spw_request *request = api_request(space, 1, 1);
+    struct spw_chunk_ref ref = {.index = 0};
+    cr_assert_eq(spw_store_reserve(request, 0, &ref, 1, 1), 1);
+    int rc = 0;
+    for (uint32_t i = 0; i < 300 && rc >= 0; i++) { /* daemon and worker only do nothing */
+        rc = spw_step_begin(client);
+        spw_step_end(client);
+        usleep(5000);
+    }
+    cr_expect_geq(rc, 0, "their locks are held");
+    rig_end_worker(&api.rig, 0);
+    spw_pool_detach(&api.rig.daemon);
+    for (uint32_t i = 0; i < 800 && rc >= 0; i++) {
+        rc = spw_step_begin(client);
+        spw_step_end(client);
+        usleep(5000);
+    }
+    cr_expect_eq(rc, -ECONNRESET);
+    cr_expect_eq(spw_step_begin(client), -ENOTCONN);
+    spw_detach(client);
+    support_remove_dir(api.rig.dir);
+}
+
+static int use_in_child(void *arg)
+{
+    struct spw_decision decision = {.size_bytes = sizeof(decision)};
+    struct spw_completion done;
+    struct spw_request *request = arg;
+    if (spw_step_begin(client) != -EOWNERDEAD || spw_step_end(client) != -EOWNERDEAD ||
+        spw_lookup(request, 0, 0, &decision) != -EOWNERDEAD ||
+        spw_completions(client, &done, 1) != -EOWNERDEAD || spw_space_reset(space) != -EOWNERDEAD ||
+        spw_request_cancel(request) != -EOWNERDEAD)
+        return 1;
+    spw_request_finish(request);
+    spw_detach(client);
+    return 0;
+}
+
+Test(api, a_forked_child_is_no_client)
+{
+    open_pool(&one_worker, 1);
+    api_store(&api, client, space, 1, 100, 1);
+    struct spw_request *request = api_request(space, 100, 1);
+    pid_t pid = support_fork(use_in_child, request);
+    cr_assert_gt(pid, 0);
+    cr_expect_eq(support_wait(pid, 10000), 0);
+    cr_expect_eq(api_lookup(client, request).action, SPW_ACTION_LOAD, "the parent goes on");
+    close_pool();
+}
+
+Test(api, a_sleeping_worker_is_woken_once_when_the_step_ends)
+{
+    open_pool(&one_worker, 1);
+    struct spw_request *request = api_request(space, 1, 4);
+    struct spw_chunk_ref ref = {.index = 0};
+    spw_store_relaxed(&api.rig.daemon.feed[0]->asleep, 1);
+    uint64_t rang = api_counter(client, "doorbells");
+    cr_assert_geq(spw_step_begin(client), 0);
+    for (ref.index = 0; ref.index < 3; ref.index++)
+        cr_assert_eq(spw_store_reserve(request, 0, &ref, 1, 1), 1);
+    cr_expect_eq(api_counter(client, "doorbells"), rang);
+    cr_assert_eq(spw_step_end(client), 0);
+    cr_expect_eq(api_counter(client, "doorbells"), rang + 1);
+    cr_assert_eq(spw_store_reserve(request, 0, &ref, 1, 1), 1);
+    cr_expect_eq(api_counter(client, "doorbells"), rang + 2, "outside a step: at once");
+    close_pool();
+}
+
+/* ---- attach and spaces ------------------------------------------------------------------------
+ */
+
+static int try_attach(const struct spw_attach_options *options, char *text)
+{
+    struct spw_client *extra = NULL;
+    int rc = spw_attach(options, &extra, text, 256);
+    spw_detach(extra);
+    return rc;
+}
+
+Test(api, attach_says_why_it_cannot)
+{
+    char text[256] = "";
+    open_pool(&one_worker, 1);
+    struct spw_attach_options options = {.size_bytes = sizeof(options),
+                                         .numa_node = -1,
+                                         .pool = "nothing",
+                                         .shm_dir = api.rig.dir,
+                                         .timeout_ns = 20000000,
+                                         .uid = -1};
+    cr_expect_eq(try_attach(&options, text), -ENOENT);
+    cr_expect_neq(strstr(text, "nothing"), NULL, "%s", text);
+    options.pool = "rig";
+    cr_expect_eq(try_attach(&options, text), -ETIMEDOUT, "nobody drives the worker");
+    cr_expect_neq(strstr(text, "worker 0"), NULL, "%s", text);
+    options.size_bytes = 3;
+    cr_expect_eq(try_attach(&options, text), -EINVAL);
+    options.size_bytes = sizeof(options);
+    spw_store_relaxed(&api.rig.daemon.ctl->phase, SPW_POOL_STARTING);
+    cr_expect_eq(try_attach(&options, text), -EAGAIN);
+    spw_store_relaxed(&api.rig.daemon.ctl->phase, SPW_POOL_SERVING);
+    struct spw_client *more[RIG_CLIENTS];
+    uint32_t n = 0;
+    for (; n < RIG_CLIENTS - 2; n++)
+        more[n] = api_attach(&api, 0);
+    cr_expect_eq(try_attach(&options, text), -EBUSY, "%s", text);
+    while (n > 0)
+        spw_detach(more[--n]);
+    close_pool();
+}
+
+static int try_space(const struct spw_space_config *config, char *text)
+{
+    struct spw_space *extra = NULL;
+    api_pump(&api);
+    int rc = spw_space_open(client, config, &extra, text, 256);
+    api_pump_end(&api);
+    return rc;
+}
+
+Test(api, a_space_that_makes_no_sense_is_refused_with_words)
+{
+    char text[256] = "";
+    const uint32_t no_worker[] = {7};
+    open_pool(&one_worker, 1);
+    struct spw_space_config good = api_space_config(1), bad = good;
+    struct spw_group_config group = good.group[0];
+    bad.max_recompute_pending_tokens = -1;
+    cr_expect_eq(try_space(&bad, text), -EINVAL);
+    cr_expect_neq(strstr(text, "-1"), NULL, "%s", text);
+    bad = good;
+    bad.groups = 0;
+    cr_expect_eq(try_space(&bad, text), -EINVAL);
+    bad = good;
+    bad.rank_worker = no_worker;
+    cr_expect_eq(try_space(&bad, text), -EINVAL);
+    cr_expect_neq(strstr(text, "worker 7"), NULL, "%s", text);
+    bad = good;
+    bad.group = &group;
+    group.chunk_bytes = 127;
+    cr_expect_eq(try_space(&bad, text), -EINVAL, "not divisible by its blocks");
+    group.chunk_bytes = 1 << 20;
+    cr_expect_eq(try_space(&bad, text), -EINVAL, "larger than a slot");
+    group = good.group[0];
+    group.window_tokens = 5;
+    cr_expect_eq(try_space(&bad, text), -EINVAL, "a full group with a window");
+    bad = good;
+    bad.fingerprint = "refused";
+    cr_expect_eq(try_space(&bad, text), -ENOSPC);
+    cr_expect_neq(strstr(text, "as the test wants it"), NULL, "%s", text);
+    close_pool();
+}
+
+Test(api, a_daemon_that_does_not_answer_is_waited_for_within_the_limit)
+{
+    struct spw_attach_options options = {
+        .size_bytes = sizeof(options), .numa_node = -1, .pool = "rig", .uid = -1};
+    struct spw_client *hasty = NULL;
+    struct spw_space *extra = NULL;
+    char text[256] = "";
+    open_pool(&one_worker, 1);
+    options.shm_dir = api.rig.dir;
+    options.timeout_ns = 300000000;
+    api.mute = true;
+    api_pump(&api);
+    cr_assert_eq(spw_attach(&options, &hasty, NULL, 0), 0);
+    cr_expect_eq(spw_space_open(hasty, &space_config, &extra, text, sizeof(text)), -ETIMEDOUT);
+    api_pump_end(&api);
+    cr_expect_neq(strstr(text, "300 ms"), NULL, "%s", text);
+    spw_detach(hasty);
+    close_pool();
+}
+
+/* ---- news and counters ------------------------------------------------------------------------
+ */
+
+Test(api, changes_come_with_keys_and_a_gap_is_told_once)
+{
+    struct spw_change change[64];
+    uint8_t key[API_KEY_BYTES];
+    open_pool(&one_worker, 1);
+    struct spw_client *writer = api_attach(&api, 0);
+    struct spw_space *written = api_space(&api, writer, &space_config);
+    api_store(&api, writer, written, 1, 100, 2);
+    cr_assert_eq(spw_step_begin(client), 4);
+    cr_assert_eq(spw_step_end(client), 0);
+    cr_assert_eq(spw_changes(client, change, 64), 2);
+    rig_key(0, 100, key);
+    cr_expect_eq(change[0].kind, SPW_CHANGE_STORED);
+    cr_expect_eq(change[0].space, spw_space_number(space));
+    cr_assert_eq(change[0].key_bytes, API_KEY_BYTES);
+    cr_expect_eq(memcmp(change[0].key, key, API_KEY_BYTES), 0);
+    for (uint64_t n = 0; n < 40; n++)
+        api_store(&api, writer, written, 1, 1000 + 2 * n, 2);
+    cr_assert_geq(spw_step_begin(client), 0);
+    cr_assert_eq(spw_step_end(client), 0);
+    cr_expect_eq(spw_changes(client, change, 64), -EOVERFLOW);
+    cr_expect_eq(spw_changes(client, change, 64), 0);
+    cr_expect_eq(api_counter(client, "gaps"), 1);
+    cr_expect_geq(api_counter(client, "resyncs"), 1);
+    spw_detach(writer);
+    close_pool();
+}
+
+Test(api, every_lookup_is_counted_under_one_reason)
+{
+    open_pool(&one_worker, 1);
+    api_store(&api, client, space, 1, 100, 2);
+    struct spw_request *hit = api_request(space, 100, 2), *miss = api_request(space, 500, 2);
+    struct spw_request *waits = api_request(space, 600, 1);
+    for (uint32_t i = 0; i < 3; i++)
+        api_lookup(client, hit);
+    for (uint32_t i = 0; i < 2; i++)
+        api_lookup(client, miss);
+    api_reserve(&api, waits, client, 0, 0, 1);
+    for (uint32_t i = 0; i < 4; i++)
+        api_lookup(client, waits);
+    uint64_t value[64], sum = 0;
+    cr_assert_gt(spw_counters(client, value, 64), SPW_REASON_COUNT);
+    for (uint32_t i = 0; i < SPW_REASON_COUNT; i++)
+        sum += value[i];
+    cr_expect_eq(sum, 9);
+    cr_expect_eq(api_counter(client, "lookups"), 9);
+    cr_expect_eq(api_counter(client, "load_complete"), 3);
+    cr_expect_eq(api_counter(client, "miss_group_miss"), 2);
+    cr_expect_eq(api_counter(client, "defer_pending"), 4);
+    cr_expect_eq(api_counter(client, "repeated"), 3);
+    cr_expect_eq(api_counter(client, "hit_tokens"), 3 * 32);
+    cr_expect_eq(spw_counter_name(1000), NULL);
+    close_pool();
+}
+
+Test(api, info_tells_the_pool)
+{
+    struct spw_info info = {.size_bytes = sizeof(info)};
+    uint64_t blocks, bytes;
+    open_pool(&two_workers, 1);
+    cr_assert_eq(spw_get_info(client, &info), 0);
+    cr_expect_eq(info.workers, 2);
+    cr_expect_eq(info.workers_up, 3);
+    cr_expect_eq(info.capacity_chunks, 8);
+    cr_expect_eq(info.pool_id[0], api.rig.daemon.ctl->header.pool_id[0]);
+    cr_assert_eq(spw_kv_blocks(client, NULL, &blocks, &bytes), 0);
+    cr_expect_eq(blocks, RIG_BLOCKS);
+    cr_expect_eq(bytes, RIG_BLOCK_BYTES);
+    cr_expect_str_eq(spw_version(), "0.1.0");
+    close_pool();
 }
