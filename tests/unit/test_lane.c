@@ -189,7 +189,7 @@ Test(lane, case31_successor_beyond_the_half_sent_message_is_read_right)
     cr_assert_eq(spw_lane_peek(&consumer, word), 0);
     for (int i = 0; i < 30; i++) {
         send(1 + (uint32_t)i % 3);
-        cr_assert_eq(take(), 1 + i % 3);
+        cr_assert_eq(take(), 1 + (uint32_t)i % 3);
     }
 }
 
