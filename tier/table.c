@@ -316,8 +316,9 @@ static struct spw_index_bucket *take_cell(struct spw_table *table, uint32_t buck
         struct spw_index_bucket *line = &table->index[bucket];
         for (uint32_t c = 0; c < BUCKET_CELLS; c++) {
             if (spw_load_relaxed(&line->cell[c]) == cell) {
-                /* relaxed: a reader that still sees it proves its find in the table */
-                spw_store_relaxed(&line->cell[c], 0);
+                /* [TB-2] release: who misses it sees why, a fence above all; who still sees it
+                 * proves its find in the table */
+                spw_store_release(&line->cell[c], 0);
                 return line;
             }
         }

@@ -45,7 +45,7 @@ static uint64_t object_bytes(const struct spw_pool *pool)
 
 int tiny_pool_make(struct tiny_pool *tiny, const struct spw_geometry *geometry)
 {
-    *tiny = (struct tiny_pool){.pool.geometry = *geometry};
+    *tiny = (struct tiny_pool){.fence_ns = TINY_FENCE_NS, .pool.geometry = *geometry};
     struct spw_pool *pool = &tiny->pool;
     if (spw_geometry_check(geometry, NULL) < 0)
         return -EBADMSG;
@@ -97,7 +97,7 @@ struct spw_shard *tiny_shard_open(struct tiny_pool *tiny, uint32_t k)
 {
     struct spw_shard_config config = {.pool = &tiny->pool,
                                       .k = k,
-                                      .fence_limit_ns = TINY_FENCE_NS,
+                                      .fence_limit_ns = tiny->fence_ns,
                                       .client_dead = is_dead,
                                       .ctx = tiny};
     struct spw_shard *shard = NULL;

@@ -16,7 +16,8 @@
 
 struct tiny_pool {
     struct spw_pool pool;
-    bool dead[SPW_CLIENTS_MAX]; /* what shards are told of client c */
+    bool dead[SPW_CLIENTS_MAX]; /* what shards are told of client c                */
+    uint64_t fence_ns;          /* limit of shards opened from now on: TINY_FENCE_NS */
     void *memory;
     uint64_t bytes;
 };
@@ -37,7 +38,7 @@ struct tiny_key {
 };
 const struct spw_chunk_key *tiny_key(struct tiny_key *storage, uint32_t space, uint64_t n);
 
-/** Adopt shard @k, fencing after TINY_FENCE_NS; NULL when it fails. */
+/** Adopt shard @k; NULL when it fails. */
 struct spw_shard *tiny_shard_open(struct tiny_pool *tiny, uint32_t k);
 /** Reserve key @n of space 0 and, with @protect, add its slot there. */
 enum spw_reserve_result tiny_reserve(struct spw_shard *shard, uint64_t n, uint64_t *protect,
