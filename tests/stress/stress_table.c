@@ -29,6 +29,12 @@ static struct spw_table table = {.view = {entries, keys, buckets, SLOTS, BUCKETS
                                  .key = keys,
                                  .index = buckets};
 static uint64_t end_ns;
+static spw_atomic32 is_wrong; /* a reader has seen it: all may end */
+
+static bool is_over(void)
+{
+    return spw_load_relaxed(&is_wrong) || stress_now_ns() >= end_ns;
+}
 
 struct named_key {
     uint64_t word[2];
@@ -112,7 +118,7 @@ static void *write_all(void *arg)
     uint64_t in[SLOTS]; /* key in the slot, 0 for none */
     for (uint32_t slot = 0; slot < SLOTS; slot++)
         in[slot] = slot + SLOTS;
-    while (stress_now_ns() < end_ns) {
+    while (!is_over()) {
         for (uint32_t i = 0; i < 256; i++) {
             uint32_t slot = (uint32_t)(stress_random(&state) >> 20) % SLOTS;
             version++;
@@ -153,7 +159,7 @@ static void *read_all(void *arg)
 #ifdef SPW_MUTANTS
     table_mutant_is_reader();
 #endif
-    while (stress_now_ns() < end_ns && report->lost + report->torn == 0) {
+    while (!is_over()) {
         for (uint32_t i = 0; i < 256; i++) {
             uint32_t slot = (uint32_t)(stress_random(&state) >> 20) % SLOTS;
             struct spw_entry_copy entry;
@@ -162,6 +168,8 @@ static void *read_all(void *arg)
             else if (spw_table_read(&table.view, slot, true, &entry) == 0)
                 report->torn += !is_whole(&entry);
         }
+        if (report->lost + report->torn != 0)
+            spw_store_relaxed(&is_wrong, 1);
     }
     return NULL;
 }
