@@ -279,6 +279,23 @@ Test(worker, a_begin_without_its_run_expires)
     rig_close(&rig);
 }
 
+Test(worker, a_ticket_is_run_once)
+{
+    struct spw_done done;
+    rig_open(&rig, &(struct rig_config){.capacity = 4, .copier.rate_bytes = {1000, 0}});
+    rig_attach(&rig, &one);
+    rig_attach(&rig, &two);
+    struct spw_done job = reserve(&one, 1, 1);
+    cr_assert(rig_run(&rig, &one, 0, SPW_CMD_STORE, job.ticket, 1, 0));
+    rig_settle(&rig);
+    cr_expect(run_store(&two, job.ticket, 1).status == -ENOENT, "it copies already");
+    rig_advance(&rig, RIG_SECOND);
+    done = rig_answer(&rig, &one, 0);
+    cr_expect(done.status == 0 && done.ticket == job.ticket);
+    cr_expect(run_store(&two, job.ticket, 1).status == -ENOENT, "it is gone");
+    rig_close(&rig);
+}
+
 /* ---- failing copies ---------------------------------------------------------------------------
  */
 

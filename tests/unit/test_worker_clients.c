@@ -153,6 +153,23 @@ Test(worker_clients, a_silent_client_stays_attached)
     rig_close(&rig);
 }
 
+Test(worker_clients, a_half_written_message_of_the_dead_holder_does_not_stop_the_next)
+{
+    rig_open(&rig, &(struct rig_config){.capacity = 8, .command_slots = 16});
+    rig_attach(&rig, &one);
+    cr_expect(reserve(&one, 1, 1).count == 1);
+    struct spw_lane_slot *slot = one.view->command;
+    uint64_t tail = one.command[0].tail;
+    for (uint64_t i = 1; i < 3; i++) /* its body is there, its head never came */
+        spw_store_relaxed(&slot[(tail + i) % 16].seq, tail + i + 1);
+    rig_die(&one);
+    rig_attach(&rig, &two);
+    cr_expect(two.c == 0 && two.command[0].tail == tail + 3);
+    for (uint64_t i = 0; i < 20; i++)
+        cr_expect(reserve(&two, 10, 1).count == 1);
+    rig_close(&rig);
+}
+
 /* ---- stuck and greedy clients -----------------------------------------------------------------
  */
 
