@@ -45,9 +45,10 @@ int spw_replay_options_read(int argc, char *const *argv, struct spw_replay_optio
 /** Print the options' help. */
 void spw_replay_options_help(FILE *out);
 
-/** The trace that the options name. 0, or a negative errno with words. */
-int spw_replay_trace(const struct spw_replay_options *options, struct spw_trace *out_trace,
-                     char *err, size_t err_bytes);
+/** The trace that the options name; sets the speed if none was given. 0, or a negative errno with
+ * words. */
+int spw_replay_trace(struct spw_replay_options *options, struct spw_trace *out_trace, char *err,
+                     size_t err_bytes);
 
 /* ---- what an engine sends back, once, at its end ------------------------------------------------
  */
@@ -85,7 +86,7 @@ void spw_replay_result_fini(struct spw_replay_result *result);
 
 /** The body of engine process @e; @start_ns = CLOCK_MONOTONIC of trace time 0, read from
  * @control_fd after "ready" was written to @result_fd. Returns an exit status. */
-int spw_replay_engine(const struct spw_replay_options *options, uint32_t e, const char *pool,
+int spw_replay_engine(struct spw_replay_options *options, uint32_t e, const char *pool,
                       int control_fd, int result_fd);
 
 /** Timed replay and cache-only replay of one engine; both fill @out_result. 0 or -errno. */

@@ -87,7 +87,7 @@ static int await_start(int control_fd, int result_fd, uint64_t *out_start_ns)
     return n == (ssize_t)sizeof *out_start_ns ? 0 : -EPIPE;
 }
 
-int spw_replay_engine(const struct spw_replay_options *options, uint32_t e, const char *pool,
+int spw_replay_engine(struct spw_replay_options *options, uint32_t e, const char *pool,
                       int control_fd, int result_fd)
 {
     struct spw_replay_seat seat = {.options = options, .e = e};

@@ -7,6 +7,8 @@
 #include "tools/units.h"
 #include "tools/workload.h"
 
+#define USUAL_SPAN_S 60
+
 static const char *const policies[] = {"lru", NULL};
 static const char *const scopes[] = {"request", "group", NULL};
 
@@ -24,8 +26,8 @@ static const struct spw_option table[] = {
     {"workers", NULL, SPW_OPTION_COUNT, AT(workers), 1, 32, NULL, "4", "worker processes"},
     {"schedulers", NULL, SPW_OPTION_COUNT, AT(schedulers), 1, 126, NULL, "4",
      "engines, each with one scheduler process; engine e stores by worker e modulo workers"},
-    {"speed", NULL, SPW_OPTION_DECIMAL, AT(speed), 1, 1000000, NULL, "15",
-     "how many seconds of trace pass in one second"},
+    {"speed", NULL, SPW_OPTION_DECIMAL, AT(speed), 1, 1000000, NULL, NULL,
+     "how many seconds of trace pass in one second; by default its arrivals take a minute"},
     {"store-rate", NULL, SPW_OPTION_RATE, AT(store_rate), 0, 1ull << 50, NULL, "2GB/s",
      "bytes a second that each worker stores, in trace time; 0 for no limit"},
     {"load-rate", NULL, SPW_OPTION_RATE, AT(load_rate), 0, 1ull << 50, NULL, "25GB/s",
@@ -102,8 +104,8 @@ void spw_replay_options_help(FILE *out)
     spw_options_help(&options, out);
 }
 
-int spw_replay_trace(const struct spw_replay_options *options, struct spw_trace *out_trace,
-                     char *err, size_t err_bytes)
+static int read_or_generate(const struct spw_replay_options *options, struct spw_trace *out_trace,
+                            char *err, size_t err_bytes)
 {
     if (!options->generate) {
         struct spw_trace_options read = {.max_requests = options->max_requests};
@@ -117,4 +119,15 @@ int spw_replay_trace(const struct spw_replay_options *options, struct spw_trace 
     else if (options->max_requests && out_trace->request_count > options->max_requests)
         out_trace->request_count = options->max_requests;
     return status;
+}
+
+int spw_replay_trace(struct spw_replay_options *options, struct spw_trace *out_trace, char *err,
+                     size_t err_bytes)
+{
+    int status = read_or_generate(options, out_trace, err, err_bytes);
+    if (status || options->speed > 0)
+        return status;
+    double span_s = (double)out_trace->requests[out_trace->request_count - 1].arrival_ns / 1e9;
+    options->speed = span_s > USUAL_SPAN_S ? span_s / USUAL_SPAN_S : 1;
+    return 0;
 }
