@@ -12,6 +12,8 @@
 #include <assert.h>
 #include <string.h>
 
+#include "shm/crash_point.h"
+
 #define READ_TRIES   64u
 #define BUCKET_CELLS 7u
 #define KEY_WORDS    (SPW_KEY_BYTES_MAX / 8)
@@ -217,9 +219,11 @@ void spw_table_write(struct spw_table *table, uint32_t slot, const struct spw_en
     uint64_t odd = spw_load_relaxed(&entry->seq) | 1; /* only this worker writes it */
     spw_store_relaxed(&entry->seq, odd);
     spw_fence_release();
+    SPW_CRASH_POINT("table.seq_odd");
     spw_store_relaxed(&entry->version, copy->version);
     spw_store_relaxed(&entry->fill, copy->fill);
     spw_store_relaxed(&entry->digest[0], copy->digest[0]);
+    SPW_CRASH_POINT("table.half_stored");
     spw_store_relaxed(&entry->digest[1], copy->digest[1]);
     spw_store_relaxed(&entry->packed, spw_entry_pack(copy->state, copy->group, copy->key_bytes,
                                                      copy->rank, copy->space));
@@ -227,6 +231,7 @@ void spw_table_write(struct spw_table *table, uint32_t slot, const struct spw_en
     spw_store_relaxed(&entry->chunk_bytes, copy->chunk_bytes);
     if (key)
         write_key(&table->key[slot], key, copy->key_bytes);
+    SPW_CRASH_POINT("table.fields_stored");
     /* [TB-1] release: all fields before the even seq */
     spw_store_release(&entry->seq, odd + 1);
 }
@@ -304,6 +309,7 @@ void spw_table_index_put(struct spw_table *table, const uint64_t digest[2], uint
             return;
         }
         spw_add_own(&line->passed, 1);
+        SPW_CRASH_POINT("table.passed_counted");
         bucket = next_bucket(view, bucket);
     }
     assert(!"twice as many cells as slots");
@@ -336,6 +342,7 @@ void spw_table_index_drop(struct spw_table *table, const uint64_t digest[2], uin
     struct spw_index_bucket *end = take_cell(table, bucket, cell_of(digest[0], slot));
     if (!end)
         return;
+    SPW_CRASH_POINT("table.cell_cleared");
     while (&table->index[bucket] != end) {
         struct spw_index_bucket *line = &table->index[bucket];
         /* [TB-3] release: the cell went before the count */
