@@ -1,0 +1,149 @@
+/* SM-10: a daemon dies at every step of making or removing its pool; the next start succeeds. */
+#include <criterion/criterion.h>
+#include <dirent.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "shm/crash_point.h"
+#include "shm/pool.h"
+#include "tests/support/env.h"
+
+TestSuite(pool_crash, .timeout = 120);
+
+#define OBJECTS 6 /* lock, ctl, feed, data, client, kv */
+
+static const char *const create_points[] = {
+    "pool.name_taken",     "pool.old_closed",  "pool.old_removed",
+    "region.created",      "region.allocated", "region.filled",
+    "pool.object_created", "region.published", "pool.published",
+};
+
+static struct spw_pool_config config;
+static struct spw_pool pool;
+static struct spw_error err;
+
+static void start(void)
+{
+    char dir[SUPPORT_PATH_BYTES];
+    cr_assert_eq(support_shm_dir(dir), 0);
+    config = (struct spw_pool_config){.geometry = {.workers = 1,
+                                                   .clients = 1,
+                                                   .capacity_chunks = 1,
+                                                   .slots = 2,
+                                                   .slot_bytes = 64,
+                                                   .update_records = 2,
+                                                   .gate_records = 1,
+                                                   .command_slots = 2,
+                                                   .completion_slots = 2,
+                                                   .index_buckets = 1,
+                                                   .kv_blocks = 1,
+                                                   .kv_block_bytes = 64},
+                                      .mode = 0600,
+                                      .gid = -1,
+                                      .shard_node = {-1}};
+    cr_assert_eq(spw_pool_path_init(&config.path, dir, "a", (uint32_t)geteuid(), NULL), 0);
+}
+
+static int entries(void)
+{
+    int n = -2; /* . and .. */
+    DIR *d = opendir(config.path.shm_dir);
+    while (d && readdir(d))
+        n++;
+    if (d)
+        closedir(d);
+    return n;
+}
+
+struct life {
+    const char *point;
+    uint32_t nth;
+    bool removes;
+};
+
+static int make_and_die(void *arg)
+{
+    struct life *life = arg;
+    spw_crash_arm(life->point, life->nth);
+    if (spw_pool_create(&config, &pool, NULL))
+        return 1;
+    if (life->removes && spw_pool_unlink(&pool, NULL))
+        return 2;
+    return 0;
+}
+
+/* A client is told something definite, and never gets a pool whose daemon is dead. */
+static void check_client(const struct life *life)
+{
+    static struct spw_pool client;
+    int rc = spw_pool_attach(&config.path, SPW_ROLE_CLIENT, 0, &client, &err);
+    cr_assert(rc == -ENOENT || rc == -EOWNERDEAD, "%s %u: %d %s", life->point, life->nth, rc,
+              err.text);
+}
+
+static void check_next_start(const struct life *life)
+{
+    cr_assert_eq(spw_pool_create(&config, &pool, &err), 0, "%s %u: %s", life->point, life->nth,
+                 err.text);
+    cr_assert_eq(entries(), OBJECTS, "%s %u", life->point, life->nth);
+    cr_assert_eq(spw_load_relaxed(&pool.region_client[0].header->version), SPW_LAYOUT_VERSION);
+}
+
+/* Die at the nth passing of each point, for every n; in between, the next start. @clean: it ends
+ * by removing its pool, so that the next death does not meet left-overs. */
+static unsigned die_everywhere(const char *const *points, size_t count, bool removes, bool clean)
+{
+    unsigned deaths = 0;
+    for (size_t p = 0; p < count; p++) {
+        bool died = true;
+        for (uint32_t nth = 1; died; nth++) {
+            struct life life = {points[p], nth, removes};
+            int status = support_wait(support_fork(make_and_die, &life), 10000);
+            cr_assert(status == 0 || status == SUPPORT_SIGNALLED + SIGKILL, "%s %u: %d", points[p],
+                      nth, status);
+            died = status != 0;
+            deaths += died;
+            check_client(&life);
+            check_next_start(&life);
+            if (clean)
+                cr_assert_eq(spw_pool_unlink(&pool, &err), 0);
+            if (clean)
+                cr_assert_eq(entries(), 0);
+            spw_pool_detach(&pool);
+        }
+    }
+    return deaths;
+}
+
+Test(pool_crash, sm10_death_at_each_step_of_the_first_start, .init = start)
+{
+    unsigned deaths =
+        die_everywhere(create_points, sizeof create_points / sizeof *create_points, false, true);
+    cr_assert_geq(deaths, 1 + 5 * 6 + 1);
+}
+
+Test(pool_crash, sm10_death_at_each_step_of_a_start_over_left_overs, .init = start)
+{
+    unsigned deaths =
+        die_everywhere(create_points, sizeof create_points / sizeof *create_points, false, false);
+    cr_assert_geq(deaths, 1 + 1 + 5 * 6 + 1);
+}
+
+Test(pool_crash, death_at_each_step_of_a_removal, .init = start)
+{
+    const char *const points[] = {"pool.object_unlinked"};
+    cr_assert_eq(die_everywhere(points, 1, true, false), 5);
+}
+
+/* Many deaths in a row, no good start between them. */
+Test(pool_crash, sm10_deaths_in_a_row_pile_up_nothing, .init = start)
+{
+    for (uint32_t round = 0; round < 30; round++) {
+        struct life life = {create_points[round % 9], 1 + round % 4, false};
+        support_wait(support_fork(make_and_die, &life), 10000);
+        cr_assert_leq(entries(), OBJECTS);
+    }
+    check_next_start(&(struct life){"many", 30, false});
+    spw_pool_detach(&pool);
+}
