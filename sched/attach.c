@@ -39,8 +39,7 @@ static void nap(void)
     nanosleep(&pause, NULL);
 }
 
-/* ---- is it still there ------------------------------------------------------------------------
- */
+/* ---- is it still there ----------------------------------------------------------------------- */
 
 int spw_client_there(struct spw_client *client)
 {
@@ -113,8 +112,7 @@ void spw_client_watch(struct spw_client *client)
         client->loss = SPW_LOST_UNTOLD;
 }
 
-/* ---- attach -----------------------------------------------------------------------------------
- */
+/* ---- attach ---------------------------------------------------------------------------------- */
 
 static int read_options(const struct spw_attach_options *options, struct spw_attach_options *out,
                         struct spw_pool_path *out_path, struct spw_error *err)
@@ -263,8 +261,7 @@ int spw_attach(const struct spw_attach_options *options, struct spw_client **out
     return rc;
 }
 
-/* ---- detach -----------------------------------------------------------------------------------
- */
+/* ---- detach ---------------------------------------------------------------------------------- */
 
 static void free_private(struct spw_client *client)
 {

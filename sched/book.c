@@ -5,8 +5,7 @@
 
 #include <stdlib.h>
 
-/* ---- the book ---------------------------------------------------------------------------------
- */
+/* ---- the book -------------------------------------------------------------------------------- */
 
 int spw_book_init(struct spw_book *book, struct spw_client_view *own, uint32_t jobs, int32_t node,
                   uint64_t *loading_epoch)
@@ -149,8 +148,7 @@ struct spw_open_job *spw_book_by_ticket(const struct spw_book *book, uint32_t wo
     return job || !ticket ? job : find_in(&book->busy, worker, incarnation, ticket);
 }
 
-/* ---- pins -------------------------------------------------------------------------------------
- */
+/* ---- pins ------------------------------------------------------------------------------------ */
 
 static uint64_t bit_of(const struct spw_book *book, uint64_t pool_slot)
 {
@@ -182,8 +180,7 @@ void spw_book_unpin(struct spw_book *book, struct spw_open_job *job)
     }
 }
 
-/* ---- chunks being loaded ----------------------------------------------------------------------
- */
+/* ---- chunks being loaded --------------------------------------------------------------------- */
 
 void spw_book_load(struct spw_book *book, struct spw_open_job *job, uint64_t tag)
 {

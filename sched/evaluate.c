@@ -15,8 +15,7 @@
 #define REFRESH_STEPS 64u /* a deferral is looked at anew after so many steps */
 #define PROBE_BATCH   64u
 
-/* ---- what the decision asks -------------------------------------------------------------------
- */
+/* ---- what the decision asks ------------------------------------------------------------------ */
 
 struct asker {
     struct spw_lookup_source source;
@@ -84,8 +83,7 @@ static int tail_loading(struct spw_lookup_source *source, uint64_t boundary)
     return -1;
 }
 
-/* ---- deferred requests ------------------------------------------------------------------------
- */
+/* ---- deferred requests ----------------------------------------------------------------------- */
 
 static bool same_words(const struct spw_client *client, const struct spw_deferral *deferral)
 {
@@ -144,8 +142,7 @@ static void remember(struct spw_request *request, const struct spw_decision_core
         watch(request, &core->wait[i]);
 }
 
-/* ---- lookup -----------------------------------------------------------------------------------
- */
+/* ---- lookup ---------------------------------------------------------------------------------- */
 
 static int decide(struct spw_request *request, uint64_t computed_tokens, bool running,
                   struct spw_decision_core *out_core)
@@ -294,8 +291,7 @@ int spw_lookup(struct spw_request *request, uint64_t computed_tokens, int in_fli
     return 0;
 }
 
-/* ---- probes and touches -----------------------------------------------------------------------
- */
+/* ---- probes and touches ---------------------------------------------------------------------- */
 
 int spw_request_probe(struct spw_request *request, uint32_t group, uint64_t first, uint64_t count,
                       uint8_t *out_verdicts)

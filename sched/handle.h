@@ -150,8 +150,7 @@ static inline void spw_count(struct spw_client *client, enum spw_client_counter 
     spw_add_own(&client->own->head->counter[counter], amount);
 }
 
-/* ---- attach.c ---------------------------------------------------------------------------------
- */
+/* ---- attach.c -------------------------------------------------------------------------------- */
 
 /** 0, -EOWNERDEAD in a forked child, -ECONNRESET once after the pool went, then -ENOTCONN. */
 int spw_client_check(struct spw_client *client);
@@ -160,8 +159,7 @@ int spw_client_there(struct spw_client *client);
 /** Now and then, outside a step: does a lane stand still because nobody is there any more? */
 void spw_client_watch(struct spw_client *client);
 
-/* ---- step.c -----------------------------------------------------------------------------------
- */
+/* ---- step.c ---------------------------------------------------------------------------------- */
 
 /** Is worker @k up and serving this client? Its incarnation too. Reads shared memory. */
 bool spw_worker_up(const struct spw_client *client, uint32_t k, uint64_t *out_incarnation);
@@ -170,8 +168,7 @@ void spw_space_refresh(struct spw_space *space);
 /** Wake worker @k: at once, or when the step ends. */
 void spw_client_ring(struct spw_client *client, uint32_t k);
 
-/* ---- space.c, request.c -----------------------------------------------------------------------
- */
+/* ---- space.c, request.c ---------------------------------------------------------------------- */
 
 void spw_space_free(struct spw_space *space);
 void spw_request_free(struct spw_request *request);
@@ -184,8 +181,7 @@ const struct spw_boundary *spw_request_find_boundary(const struct spw_request *r
 /** Chunks of @group that have a key and lie within the request's tokens. */
 uint64_t spw_request_chunks(const struct spw_request *request, uint32_t group);
 
-/* ---- touch.c ----------------------------------------------------------------------------------
- */
+/* ---- touch.c --------------------------------------------------------------------------------- */
 
 /** Chunks [first, end) of a group whose words are in the scratch. */
 struct spw_touch_range {
@@ -197,8 +193,7 @@ struct spw_touch_range {
 void spw_touch_ranges(struct spw_request *request, const struct spw_touch_range *range,
                       uint64_t boundary);
 
-/* ---- commands (send.c) ------------------------------------------------------------------------
- */
+/* ---- commands (send.c) ----------------------------------------------------------------------- */
 
 /** A command with what every command of this client has in it. */
 struct spw_command spw_command_make(const struct spw_client *client, uint8_t op,

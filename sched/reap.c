@@ -5,8 +5,7 @@
  */
 #include "sched/handle.h"
 
-/* ---- answers ----------------------------------------------------------------------------------
- */
+/* ---- answers --------------------------------------------------------------------------------- */
 
 static bool answers(const struct spw_open_job *job, const struct spw_done *done, uint32_t k)
 {
@@ -114,8 +113,7 @@ static uint32_t take_answer(struct spw_client *client, uint32_t k, const struct 
                                         : take_second(client, job, done, out);
 }
 
-/* ---- workers that died ------------------------------------------------------------------------
- */
+/* ---- workers that died ----------------------------------------------------------------------- */
 
 /* What ctl says of worker @k; an incarnation is over when it was reaped or a later one is known. */
 struct fate {

@@ -83,8 +83,7 @@ void spw_replica_probe(const struct spw_replica *replica, const uint64_t *tags, 
     }
 }
 
-/* ---- changes ----------------------------------------------------------------------------------
- */
+/* ---- changes --------------------------------------------------------------------------------- */
 
 static void take_out(struct spw_replica_bucket *bucket, uint32_t cell)
 {

@@ -48,8 +48,7 @@ static int grow_keys(struct spw_keys *keys, uint64_t room)
     return 0;
 }
 
-/* ---- life -------------------------------------------------------------------------------------
- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 int spw_request_open(struct spw_space *space, const struct spw_request_config *config,
                      struct spw_request **out_request)
@@ -89,8 +88,7 @@ void spw_request_free(struct spw_request *request)
     free(request);
 }
 
-/* ---- keys -------------------------------------------------------------------------------------
- */
+/* ---- keys ------------------------------------------------------------------------------------ */
 
 static int prepare_keys(struct spw_request *request, uint32_t group, uint32_t key_bytes,
                         uint64_t count)
@@ -197,8 +195,7 @@ int spw_request_tokens(struct spw_request *request, uint64_t tokens)
     return 0;
 }
 
-/* ---- asked by the others ----------------------------------------------------------------------
- */
+/* ---- asked by the others --------------------------------------------------------------------- */
 
 const struct spw_boundary *spw_request_find_boundary(const struct spw_request *request, uint64_t at)
 {

@@ -5,8 +5,7 @@
 
 #include <string.h>
 
-/* ---- run --------------------------------------------------------------------------------------
- */
+/* ---- run ------------------------------------------------------------------------------------- */
 
 static void send_run(struct spw_client *client, const struct spw_ticket *ticket,
                      const uint32_t *blocks, uint32_t block_count, struct spw_open_job *job)
@@ -82,8 +81,7 @@ int spw_run(struct spw_client *client, const struct spw_ticket *ticket, const ui
     return 0;
 }
 
-/* ---- cancel -----------------------------------------------------------------------------------
- */
+/* ---- cancel ---------------------------------------------------------------------------------- */
 
 /* Remember what was cancelled last, to tell a second time from a ticket of another process. */
 static bool cancelled_before(struct spw_client *client, const struct spw_ticket *ticket)

@@ -24,8 +24,7 @@ struct open_space_mail {
     uint32_t rank_worker[SPW_RANKS_MAX];
 };
 
-/* ---- mailbox ----------------------------------------------------------------------------------
- */
+/* ---- mailbox --------------------------------------------------------------------------------- */
 
 static uint64_t send_mail(struct spw_client *client, uint32_t kind, const void *bytes,
                           uint64_t length)
@@ -72,8 +71,7 @@ static int await_reply(const struct spw_client *client, uint64_t seq, struct spw
     return (int)value;
 }
 
-/* ---- what a configuration says ----------------------------------------------------------------
- */
+/* ---- what a configuration says --------------------------------------------------------------- */
 
 static int check_sizes(const struct spw_client *client, const struct spw_space_config *config,
                        struct spw_error *err)
@@ -158,8 +156,7 @@ static void write_mail(const struct spw_space_config *config, struct open_space_
     memcpy(out->rank_worker, config->rank_worker, config->ranks * sizeof(uint32_t));
 }
 
-/* ---- spaces -----------------------------------------------------------------------------------
- */
+/* ---- spaces ---------------------------------------------------------------------------------- */
 
 static void fill_space(struct spw_space *space, const struct spw_space_config *config)
 {

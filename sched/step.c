@@ -12,8 +12,7 @@
 
 #define RESYNC_BUDGET 64u /* pieces of resync a step, all shards together */
 
-/* ---- who is up --------------------------------------------------------------------------------
- */
+/* ---- who is up ------------------------------------------------------------------------------- */
 
 bool spw_worker_up(const struct spw_client *client, uint32_t k, uint64_t *out_incarnation)
 {
@@ -38,8 +37,7 @@ static void look_who_is_up(struct spw_client *client)
     client->up = up;
 }
 
-/* ---- what a judge sees ------------------------------------------------------------------------
- */
+/* ---- what a judge sees ----------------------------------------------------------------------- */
 
 static uint64_t rank_mask(const struct spw_space *space, uint32_t rank)
 {
@@ -75,8 +73,7 @@ void spw_space_refresh(struct spw_space *space)
             spw_load_relaxed(&client->pool.feed[k]->space_generation[space->number]);
 }
 
-/* ---- steps ------------------------------------------------------------------------------------
- */
+/* ---- steps ----------------------------------------------------------------------------------- */
 
 static void count_views(struct spw_client *client)
 {

@@ -113,8 +113,7 @@ int spw_store_reserve(struct spw_request *request, uint32_t rank,
     return rc;
 }
 
-/* ---- reset ------------------------------------------------------------------------------------
- */
+/* ---- reset ----------------------------------------------------------------------------------- */
 
 int spw_space_reset(struct spw_space *space)
 {

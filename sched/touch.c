@@ -29,8 +29,7 @@ static uint64_t ready_pairs(const struct touch *touch, uint64_t word)
     return spw_replica_ready(word & judge->live) & judge->parts & judge->up;
 }
 
-/* ---- one worker's stream ----------------------------------------------------------------------
- */
+/* ---- one worker's stream --------------------------------------------------------------------- */
 
 /* Words that fit into @slots lane slots as messages of at most @most words. */
 static uint64_t words_in(uint64_t slots, uint32_t most)
@@ -97,8 +96,7 @@ static void put_tag(struct touch *touch, uint32_t k, uint64_t tag)
         close_message(touch, k);
 }
 
-/* ---- chunks -----------------------------------------------------------------------------------
- */
+/* ---- chunks ---------------------------------------------------------------------------------- */
 
 static void count_chunk(struct touch *touch, uint64_t word)
 {

@@ -45,8 +45,7 @@ static void start_over(struct spw_views *views, struct spw_view *view)
     view->next = views->replica.buckets;
 }
 
-/* ---- what a chunk now is ----------------------------------------------------------------------
- */
+/* ---- what a chunk now is --------------------------------------------------------------------- */
 
 static enum spw_replica_state replica_state(uint32_t state)
 {
@@ -83,8 +82,7 @@ static int apply(struct spw_views *views, struct spw_view *view, const struct sp
     return 0;
 }
 
-/* ---- draining ---------------------------------------------------------------------------------
- */
+/* ---- draining -------------------------------------------------------------------------------- */
 
 static int apply_batch(struct spw_views *views, struct spw_view *view,
                        const struct spw_record *record, int count)
@@ -118,8 +116,7 @@ static int drain(struct spw_views *views, struct spw_view *view)
     return 0;
 }
 
-/* ---- resync -----------------------------------------------------------------------------------
- */
+/* ---- resync ---------------------------------------------------------------------------------- */
 
 static void sweep(struct spw_views *views, struct spw_view *view)
 {

@@ -11,8 +11,7 @@ struct open_space_mail {
     uint32_t rank_worker[SPW_RANKS_MAX];
 };
 
-/* ---- the daemon's part ------------------------------------------------------------------------
- */
+/* ---- the daemon's part ----------------------------------------------------------------------- */
 
 void api_say(struct api *api, uint32_t k, enum spw_worker_phase phase)
 {
@@ -110,8 +109,7 @@ void api_restart_worker(struct api *api, uint32_t k)
     api_say(api, k, SPW_WORKER_UP);
 }
 
-/* ---- clients ----------------------------------------------------------------------------------
- */
+/* ---- clients --------------------------------------------------------------------------------- */
 
 struct spw_client *api_attach(struct api *api, uint32_t changes)
 {
@@ -221,8 +219,7 @@ bool api_filled(struct spw_client *client, uint32_t block, uint64_t number, uint
     return true;
 }
 
-/* ---- jobs -------------------------------------------------------------------------------------
- */
+/* ---- jobs ------------------------------------------------------------------------------------ */
 
 struct spw_completion api_complete(struct api *api, struct spw_client *client)
 {

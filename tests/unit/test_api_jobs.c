@@ -80,7 +80,7 @@ static void assert_nothing_open(void)
     cr_expect_eq(rig_slots_in(&api.rig, 0, SPW_FILLING), 0);
 }
 
-/* ---- two halves ------------------------------------------------------------------------------- */
+/* ---- two halves ------------------------------------------------------------------------------ */
 
 Test(api_jobs, halves_may_be_sent_by_two_clients)
 {
@@ -263,7 +263,7 @@ Test(api_jobs, more_jobs_than_the_book_has_room_for_are_refused)
     close_pool();
 }
 
-/* ---- cancelling ------------------------------------------------------------------------------- */
+/* ---- cancelling ------------------------------------------------------------------------------ */
 
 /* LC-5: twice in each state; what it held is given back, others are untouched. */
 Test(api_jobs, a_request_can_be_cancelled_in_every_state)
@@ -376,7 +376,7 @@ Test(api_jobs, a_queued_run_that_is_cancelled_completes_once_as_such)
     close_pool();
 }
 
-/* ---- pins and claims (CE-2) ------------------------------------------------------------------- */
+/* ---- pins and claims (CE-2) ------------------------------------------------------------------ */
 
 Test(api_jobs, lookups_without_loads_hold_nothing)
 {
@@ -442,7 +442,7 @@ Test(api_jobs, a_pin_stands_until_the_worker_has_taken_the_load)
     close_pool();
 }
 
-/* ---- workers that die ------------------------------------------------------------------------- */
+/* ---- workers that die ------------------------------------------------------------------------ */
 
 Test(api_jobs, jobs_of_a_worker_that_died_end_once_when_it_is_reaped)
 {
@@ -514,7 +514,7 @@ Test(api_jobs, hits_stay_over_a_restart_of_their_worker)
     close_pool();
 }
 
-/* ---- reset ------------------------------------------------------------------------------------ */
+/* ---- reset ----------------------------------------------------------------------------------- */
 
 Test(api_jobs, a_reset_forgets_the_space_everywhere)
 {
@@ -543,7 +543,7 @@ Test(api_jobs, a_reset_forgets_the_space_everywhere)
     close_pool();
 }
 
-/* ---- chunks being loaded ---------------------------------------------------------------------- */
+/* ---- chunks being loaded --------------------------------------------------------------------- */
 
 Test(api_jobs, a_chunk_being_loaded_for_another_request_makes_this_one_wait)
 {

@@ -34,7 +34,7 @@ static pid_t pool;
 static struct spw_client *client;
 static struct spw_request *hit, *waits, *miss;
 
-/* ---- the pool's process ----------------------------------------------------------------------- */
+/* ---- the pool's process ---------------------------------------------------------------------- */
 
 static int be_the_pool(void *arg)
 {
@@ -68,7 +68,7 @@ static void end_pool(void)
     munmap(meeting, sizeof(*meeting));
 }
 
-/* ---- the client's ----------------------------------------------------------------------------- */
+/* ---- the client's ---------------------------------------------------------------------------- */
 
 static int complete(uint32_t kind, struct spw_completion *out)
 {

@@ -30,7 +30,7 @@ static void close_pool(void)
 
 static const struct rig_config one_worker = {.workers = 1, .capacity = 16};
 
-/* ---- keys ------------------------------------------------------------------------------------- */
+/* ---- keys ------------------------------------------------------------------------------------ */
 
 Test(request, keys_handed_in_piece_by_piece_are_the_same_keys)
 {
@@ -117,7 +117,7 @@ Test(request, boundaries_are_kept_highest_first_and_replaced)
     close_pool();
 }
 
-/* ---- deferred requests ------------------------------------------------------------------------ */
+/* ---- deferred requests ----------------------------------------------------------------------- */
 
 /* Keys from @first on: two ready, @pending being stored. */
 static struct spw_request *waiting(uint64_t first, uint32_t pending)
@@ -215,7 +215,7 @@ Test(request, a_deferral_of_more_chunks_than_it_can_watch_ends_all_the_same)
     close_pool();
 }
 
-/* ---- decisions as references ------------------------------------------------------------------ */
+/* ---- decisions as references ----------------------------------------------------------------- */
 
 Test(request, the_chunks_of_a_decision_can_be_asked_for_in_pieces)
 {
@@ -237,7 +237,7 @@ Test(request, the_chunks_of_a_decision_can_be_asked_for_in_pieces)
     cr_expect_eq(spw_decision_chunks(&decision, 5, piece, 2), 0);
 }
 
-/* ---- partial tails ---------------------------------------------------------------------------- */
+/* ---- partial tails --------------------------------------------------------------------------- */
 
 static void extend_both(struct spw_request *request, uint32_t chunks)
 {
@@ -310,7 +310,7 @@ Test(request, a_partial_tail_is_stored_found_and_loaded)
     close_pool();
 }
 
-/* ---- recency ---------------------------------------------------------------------------------- */
+/* ---- recency --------------------------------------------------------------------------------- */
 
 /* Tags of the touches that wait in the lane to worker 0, in order; takes them from nobody. */
 static uint32_t touches_sent(uint64_t from, uint64_t *out, uint32_t max)

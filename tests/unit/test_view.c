@@ -289,8 +289,7 @@ Test(view, survives_records_of_more_chunks_than_there_are_slots)
     over();
 }
 
-/* ---- change events ----------------------------------------------------------------------------
- */
+/* ---- change events --------------------------------------------------------------------------- */
 
 static int changes(struct spw_change *out)
 {
