@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "shm/crash_point.h"
 #include "tools/config.h"
 #include "tools/daemon.h"
 
@@ -37,6 +38,23 @@ static void handle_signals(bool worker)
     sigaction(SIGPIPE, &action, NULL);
 }
 
+/* Test builds: SPW_CRASH_DAEMON=POINT:N in the environment kills the daemon, not its workers, at
+ * the Nth pass of that point. */
+static void arm_crash_point(bool worker)
+{
+#ifdef SPW_CRASH_POINTS
+    static char name[64];
+    const char *text = getenv("SPW_CRASH_DAEMON");
+    const char *nth = text ? strchr(text, ':') : NULL;
+    if (worker || !nth || (size_t)(nth - text) >= sizeof name)
+        return;
+    memcpy(name, text, (size_t)(nth - text));
+    spw_crash_arm(name, (uint32_t)strtoul(nth + 1, NULL, 10));
+#else
+    (void)worker;
+#endif
+}
+
 int main(int argc, char **argv)
 {
     struct spw_config config;
@@ -60,6 +78,7 @@ int main(int argc, char **argv)
     case SPW_CONFIG_RUN:
         break;
     }
+    arm_crash_point(worker);
     handle_signals(worker);
     if (worker)
         return spw_worker_main(&config, (uint32_t)strtoul(argv[2], NULL, 10), &stop);

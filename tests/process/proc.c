@@ -1,0 +1,373 @@
+/* See proc.h. */
+#include "tests/process/proc.h"
+
+#include "shm/alive.h"
+#include "tier/layout.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define ARGS_MAX 64
+
+static void need(bool holds, const char *words)
+{
+    if (holds)
+        return;
+    fprintf(stderr, "this machine doesn't let the test begin: %s\n", words);
+    abort();
+}
+
+uint64_t proc_now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+bool proc_eventually(bool (*holds)(void *ctx), void *ctx, int limit_ms)
+{
+    uint64_t until = proc_now_ms() + (uint64_t)limit_ms;
+    while (!holds(ctx)) {
+        if (proc_now_ms() >= until)
+            return false;
+        usleep(1000);
+    }
+    return true;
+}
+
+/* ---- daemon ---------------------------------------------------------------------------------- */
+
+static const char *or_text(const char *text, const char *standard)
+{
+    return text ? text : standard;
+}
+
+static uint32_t or_number(uint32_t number, uint32_t standard)
+{
+    return number ? number : standard;
+}
+
+void proc_open(struct proc_pool *pool, const struct proc_config *config)
+{
+    memset(pool, 0, sizeof *pool);
+    pool->config = *config;
+    pool->config.name = or_text(config->name, "pool");
+    need(support_shm_dir(pool->dir) == 0, "no folder for shared memory");
+}
+
+void proc_spawn(struct proc_pool *pool)
+{
+    const struct proc_config *config = &pool->config;
+    char workers[16], capacity[16], chunk[16], clients[16], blocks[16];
+    snprintf(workers, sizeof workers, "%u", or_number(config->workers, 1));
+    snprintf(capacity, sizeof capacity, "%u", or_number(config->capacity, 64));
+    snprintf(chunk, sizeof chunk, "%u", or_number(config->chunk_bytes, 1024));
+    snprintf(clients, sizeof clients, "%u", or_number(config->clients, 8));
+    snprintf(blocks, sizeof blocks, "%u", or_number(config->kv_blocks, 256));
+    const char *argv[ARGS_MAX] = {SPW_PROC_SPILLWAYD,
+                                  "--name",
+                                  config->name,
+                                  "--shm-dir",
+                                  pool->dir,
+                                  "--workers",
+                                  workers,
+                                  "--capacity-chunks",
+                                  capacity,
+                                  "--chunk-bytes",
+                                  chunk,
+                                  "--max-clients",
+                                  clients,
+                                  "--kv-blocks",
+                                  blocks,
+                                  "--store-rate",
+                                  or_text(config->store_rate, "0"),
+                                  "--load-rate",
+                                  or_text(config->load_rate, "0"),
+                                  "--run-limit",
+                                  or_text(config->run_limit, "10s"),
+                                  "--on-stop",
+                                  or_text(config->on_stop, "remove"),
+                                  "--update-ring-records",
+                                  "1024",
+                                  "--command-ring-slots",
+                                  "256",
+                                  "--completion-ring-slots",
+                                  "256",
+                                  "--orphan",
+                                  "1s",
+                                  "--quiet"};
+    size_t n = 0;
+    while (argv[n])
+        n++;
+    for (size_t i = 0; i < PROC_EXTRA && config->more[i]; i++)
+        argv[n++] = config->more[i];
+    pool->daemon = support_spawn(argv, NULL);
+    need(pool->daemon > 0, "no process");
+}
+
+static bool ended(pid_t pid)
+{
+    siginfo_t info = {0};
+    return waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || info.si_pid == pid;
+}
+
+static struct spw_pool_path path_of(const struct proc_pool *pool)
+{
+    struct spw_pool_path path;
+    struct spw_error err;
+    need(spw_pool_path_init(&path, pool->dir, pool->config.name, (uint32_t)geteuid(), &err) == 0,
+         "a pool's name");
+    return path;
+}
+
+int proc_await(struct proc_pool *pool)
+{
+    struct spw_pool_path path = path_of(pool);
+    struct spw_error err;
+    uint64_t until = proc_now_ms() + PROC_LIMIT_MS;
+    struct spw_pool *probe = calloc(1, sizeof *probe);
+    need(probe, "no memory");
+    int rc;
+    while ((rc = spw_pool_attach(&path, SPW_ROLE_CLIENT, SPW_CLIENTS_MAX, probe, &err)) < 0) {
+        if (ended(pool->daemon)) {
+            rc = 1000 + support_wait(pool->daemon, PROC_LIMIT_MS);
+            pool->daemon = 0;
+            break;
+        }
+        if (proc_now_ms() >= until)
+            break;
+        usleep(1000);
+    }
+    if (rc == 0) {
+        spw_pool_detach(probe);
+        rc = spw_pool_attach(&path, SPW_ROLE_TOOL, 0, probe, &err);
+    }
+    if (rc == 0)
+        pool->seen = probe;
+    else
+        free(probe);
+    return rc < 0 ? -ETIMEDOUT : rc;
+}
+
+bool proc_start(struct proc_pool *pool, const struct proc_config *config)
+{
+    proc_open(pool, config);
+    proc_spawn(pool);
+    int rc = proc_await(pool);
+    if (rc)
+        fprintf(stderr, "the pool doesn't serve: %d\n", rc);
+    return rc == 0;
+}
+
+static void look_away(struct proc_pool *pool)
+{
+    if (pool->seen)
+        spw_pool_detach(pool->seen);
+    free(pool->seen);
+    pool->seen = NULL;
+}
+
+int proc_stop(struct proc_pool *pool, int signal)
+{
+    kill(pool->daemon, signal);
+    int status = support_wait(pool->daemon, PROC_LIMIT_MS);
+    pool->daemon = 0;
+    look_away(pool);
+    return status;
+}
+
+void proc_kill_daemon(struct proc_pool *pool)
+{
+    support_kill(pool->daemon);
+    pool->daemon = 0;
+}
+
+void proc_close(struct proc_pool *pool)
+{
+    pid_t worker[SPW_WORKERS_MAX] = {0};
+    for (uint32_t k = 0; pool->seen && k < pool->seen->geometry.workers; k++)
+        worker[k] = (pid_t)spw_load_relaxed(&pool->seen->ctl->worker[k].pid);
+    if (pool->daemon > 0)
+        support_kill(pool->daemon);
+    /* orphans by now, if they live: only the pool's own lock tells that a pid is still theirs */
+    for (uint32_t k = 0; pool->seen && k < pool->seen->geometry.workers; k++)
+        if (worker[k] > 0 && spw_lock_held(pool->seen->lock_fd, SPW_LOCK_WORKER(k)) == 1)
+            kill(worker[k], SIGKILL);
+    look_away(pool);
+    support_remove_dir(pool->dir);
+}
+
+/* ---- workers --------------------------------------------------------------------------------- */
+
+void proc_signal_worker(const struct proc_pool *pool, uint32_t k, int signal)
+{
+    kill((pid_t)spw_load_relaxed(&pool->seen->ctl->worker[k].pid), signal);
+}
+
+uint64_t proc_incarnation(const struct proc_pool *pool, uint32_t k)
+{
+    return spw_load_relaxed(&pool->seen->ctl->worker[k].incarnation);
+}
+
+bool proc_await_successor(const struct proc_pool *pool, uint32_t k, uint64_t before)
+{
+    const struct spw_worker_state *state = &pool->seen->ctl->worker[k];
+    for (uint64_t until = proc_now_ms() + PROC_LIMIT_MS; proc_now_ms() < until; usleep(1000))
+        if (spw_load_acquire(&state->phase) == SPW_WORKER_UP &&
+            spw_load_relaxed(&state->incarnation) != before)
+            return true;
+    return false;
+}
+
+uint32_t proc_entries(const struct proc_pool *pool, uint32_t k, uint32_t state)
+{
+    const struct spw_entry *entry = spw_pool_feed_at(pool->seen, k, pool->seen->feed_map.entry_off);
+    uint32_t count = 0;
+    for (uint32_t slot = 0; slot < pool->seen->geometry.slots; slot++)
+        count += SPW_PACKED_STATE(spw_load_relaxed(&entry[slot].packed)) == state;
+    return count;
+}
+
+uint32_t proc_claims(const struct proc_pool *pool)
+{
+    const struct spw_geometry *geometry = &pool->seen->geometry;
+    uint64_t words = spw_claim_words(geometry) * geometry->workers;
+    uint32_t count = 0;
+    for (uint32_t k = 0; k < geometry->workers; k++) {
+        const spw_atomic64 *bits =
+            spw_pool_feed_at(pool->seen, k, pool->seen->feed_map.copying_off);
+        for (uint64_t w = 0; w < words; w++)
+            count += (uint32_t)__builtin_popcountll(spw_load_relaxed(&bits[w]));
+    }
+    return count;
+}
+
+uint64_t proc_count(const struct proc_pool *pool, uint32_t k, uint32_t counter)
+{
+    return spw_load_relaxed(&pool->seen->feed[k]->counter[counter]);
+}
+
+/* ---- other programs -------------------------------------------------------------------------- */
+
+/* Read @fd to its end; false: the limit came first. */
+static bool read_all(int fd, char *out, size_t bytes, uint64_t until)
+{
+    size_t length = 0;
+    char rest[256];
+    for (;;) {
+        uint64_t now = proc_now_ms();
+        struct pollfd look = {.fd = fd, .events = POLLIN};
+        if (now >= until || poll(&look, 1, (int)(until - now)) <= 0)
+            return false;
+        bool room = length + 1 < bytes;
+        ssize_t n = read(fd, room ? out + length : rest, room ? bytes - 1 - length : sizeof rest);
+        if (n <= 0)
+            return n == 0;
+        length += room ? (size_t)n : 0;
+        out[length] = 0;
+    }
+}
+
+int proc_run(const char *const argv[], char *out, size_t bytes, int timeout_ms)
+{
+    const char *args[ARGS_MAX] = {"sh", "-c", "exec \"$0\" \"$@\" 2>&1"};
+    uint64_t until = proc_now_ms() + (uint64_t)timeout_ms;
+    int fd = -1;
+    for (size_t i = 0; argv[i] && i + 4 < ARGS_MAX; i++)
+        args[i + 3] = argv[i];
+    out[0] = 0;
+    pid_t pid = support_spawn(args, &fd);
+    if (pid < 0)
+        return pid;
+    bool whole = read_all(fd, out, bytes, until);
+    close(fd);
+    return support_wait(pid, whole ? PROC_LIMIT_MS : 0);
+}
+
+int proc_spillway(const struct proc_pool *pool, const char *command, bool json, char *out,
+                  size_t bytes)
+{
+    const char *argv[] = {SPW_PROC_SPILLWAY,      command,     "--pool",
+                          pool->config.name,      "--shm-dir", pool->dir,
+                          json ? "--json" : NULL, NULL};
+    return proc_run(argv, out, bytes, PROC_LIMIT_MS);
+}
+
+static void peer_args(const struct proc_pool *pool, const char *const args[], const char **argv)
+{
+    size_t n = 0;
+    argv[n++] = SPW_PROC_PEER;
+    argv[n++] = pool->dir;
+    argv[n++] = pool->config.name;
+    while (*args && n + 1 < ARGS_MAX)
+        argv[n++] = *args++;
+    argv[n] = NULL;
+}
+
+pid_t proc_peer(const struct proc_pool *pool, int *out_fd, const char *const args[])
+{
+    const char *argv[ARGS_MAX];
+    peer_args(pool, args, argv);
+    return support_spawn(argv, out_fd);
+}
+
+int proc_peer_run(const struct proc_pool *pool, const char *const args[], char *out, size_t bytes)
+{
+    const char *argv[ARGS_MAX];
+    peer_args(pool, args, argv);
+    return proc_run(argv, out, bytes, 2 * PROC_LIMIT_MS);
+}
+
+/* ---- the machine ----------------------------------------------------------------------------- */
+
+uint32_t proc_files(const struct proc_pool *pool)
+{
+    uint32_t count = 0;
+    DIR *dir = opendir(pool->dir);
+    need(dir, "the pool's folder is gone");
+    for (struct dirent *entry; (entry = readdir(dir));)
+        count += entry->d_name[0] != '.';
+    closedir(dir);
+    return count;
+}
+
+static bool read_file(pid_t pid, const char *what, char *out, size_t bytes)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, what);
+    FILE *file = fopen(path, "r");
+    size_t n = file ? fread(out, 1, bytes - 1, file) : 0;
+    if (file)
+        fclose(file);
+    out[n] = 0;
+    return n > 0;
+}
+
+uint64_t proc_cpu_ms(pid_t pid)
+{
+    char text[1024];
+    unsigned long user = 0, system = 0;
+    need(read_file(pid, "stat", text, sizeof text), "no /proc/PID/stat");
+    char *name_end = strrchr(text, ')');
+    need(name_end && sscanf(name_end + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu",
+                            &user, &system) == 2,
+         "/proc/PID/stat reads differently");
+    return (user + system) * 1000 / (unsigned long)sysconf(_SC_CLK_TCK);
+}
+
+uint64_t proc_rss_kib(pid_t pid)
+{
+    char text[256];
+    unsigned long pages = 0;
+    need(read_file(pid, "statm", text, sizeof text) && sscanf(text, "%*u %lu", &pages) == 1,
+         "no /proc/PID/statm");
+    return pages * (unsigned long)sysconf(_SC_PAGESIZE) / 1024;
+}

@@ -1,0 +1,169 @@
+/* Workers that die while clients store, load and wait. */
+#include "tests/process/actor.h"
+#include "tests/process/proc.h"
+
+#include <criterion/criterion.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tier/counters.h"
+#include "tier/layout.h"
+
+TestSuite(process_deaths, .timeout = 60);
+
+#define NOTICE_MS 1000 /* the bound that is promised */
+
+static struct proc_pool pool;
+static struct actor actor;
+
+static void start(const struct proc_config *config, uint32_t ranks)
+{
+    cr_assert(proc_start(&pool, config));
+    struct actor_config who = {.dir = pool.dir, .name = "pool", .ranks = ranks, .worker = {0, 1}};
+    cr_assert_eq(actor_open(&actor, &who), 0);
+}
+
+static void end(void)
+{
+    actor_close(&actor);
+    cr_expect_eq(proc_stop(&pool, SIGTERM), 0);
+    cr_expect_eq(proc_files(&pool), 0);
+    proc_close(&pool);
+}
+
+static void kill_worker(uint32_t k)
+{
+    uint64_t before = proc_incarnation(&pool, k);
+    proc_signal_worker(&pool, k, SIGKILL);
+    cr_assert(proc_await_successor(&pool, k, before), "worker %u doesn't come back", k);
+    cr_expect_eq(proc_incarnation(&pool, k), before + 1);
+}
+
+/* Jobs may be refused for a moment, until the client has been acknowledged anew. */
+static bool hits_three(void *ctx)
+{
+    (void)ctx;
+    return actor_hits(&actor, 1, 3) == 3;
+}
+
+Test(process_deaths, ready_chunks_outlive_their_worker_and_pending_ones_do_not)
+{
+    struct spw_completion done;
+    start(&(struct proc_config){.workers = 2, .capacity = 16}, 2);
+    cr_assert_eq(actor_store(&actor, 1, 3), 3);
+    struct spw_request *request = actor_request(&actor, 50, 3, 0);
+    cr_assert_eq(actor_reserve(&actor, request, 0, 0, 3, &done), 0);
+    cr_expect_eq(proc_entries(&pool, 0, SPW_FILLING), 3);
+    for (int round = 0; round < 3; round++) {
+        uint32_t k = (uint32_t)round % 2;
+        kill_worker(k);
+        cr_expect(proc_eventually(hits_three, NULL, 2000), "round %d", round);
+        cr_expect_eq(actor_load(&actor, 1, 3), 3, "round %d", round);
+        cr_expect_eq(actor_hits(&actor, 50, 3), 0, "pending ones read MISS");
+        cr_expect_eq(proc_entries(&pool, 0, SPW_FILLING), 0);
+        cr_expect_eq(actor_store(&actor, 100 + (uint64_t)round * 10, 2), 2);
+        cr_expect_eq(actor_load(&actor, 100 + (uint64_t)round * 10, 2), 2);
+    }
+    /* the ticket of the dead incarnation can't be run */
+    cr_expect_eq(actor_run(&actor, &done.ticket, 0, 1), -EOWNERDEAD);
+    spw_request_finish(request);
+    cr_expect_eq(actor_store(&actor, 50, 3), 3);
+    cr_expect_eq(actor_load(&actor, 50, 3), 3);
+    cr_expect_eq(proc_claims(&pool), 0);
+    end();
+}
+
+Test(process_deaths, R_36_a_client_that_waits_learns_of_the_death_within_the_bound_and_once)
+{
+    struct spw_completion done[8];
+    /* a second for each chunk: all of it is under way when the worker dies */
+    start(&(struct proc_config){.store_rate = "1000", .load_rate = "1000"}, 1);
+    struct spw_request *request = actor_request(&actor, 1, 6, 0);
+    cr_assert_eq(actor_reserve(&actor, request, 0, 0, 3, &done[0]), 0);
+    cr_assert_eq(actor_run(&actor, &done[0].ticket, 0, 1001), 0);
+    cr_assert_eq(actor_reserve(&actor, request, 0, 3, 3, &done[0]), 0);
+    cr_assert_eq(actor_run(&actor, &done[0].ticket, 3, 1002), 0);
+    usleep(50000);
+    uint64_t before = proc_incarnation(&pool, 0), killed = proc_now_ms();
+    proc_signal_worker(&pool, 0, SIGKILL);
+    for (int i = 0; i < 2; i++)
+        cr_assert_eq(actor_next(&actor, &done[i], 5000), 0);
+    cr_expect_lt(proc_now_ms() - killed, NOTICE_MS);
+    cr_expect_eq(done[0].cookie + done[1].cookie, 1001 + 1002);
+    for (int i = 0; i < 2; i++)
+        cr_expect(done[i].status == -EOWNERDEAD && done[i].kind == SPW_COMPLETION_STORED, "%d",
+                  done[i].status);
+    cr_assert(proc_await_successor(&pool, 0, before));
+    cr_expect_eq(actor_next(&actor, &done[0], 300), -ETIMEDOUT, "told twice");
+    cr_expect_eq(actor_counter(&actor, "owner_dead"), 2);
+    cr_expect_eq(actor_hits(&actor, 1, 6), 0);
+    spw_request_finish(request);
+    end();
+}
+
+Test(process_deaths, LC_6_an_answer_and_a_death_at_once_end_a_job_once)
+{
+    start(&(struct proc_config){.capacity = 16}, 1);
+    cr_assert_eq(actor_store(&actor, 1, 8), 8);
+    for (int round = 0; round < 4; round++) {
+        struct spw_request *request = actor_request(&actor, 1, 8, 0);
+        struct spw_completion done;
+        uint64_t before = proc_incarnation(&pool, 0);
+        cr_assert_eq(actor_begin(&actor, request, 0, false), 1);
+        if (round % 2) /* answered and not reaped, or on its way */
+            usleep(20000);
+        proc_signal_worker(&pool, 0, SIGKILL);
+        cr_assert(proc_await_successor(&pool, 0, before));
+        cr_assert_eq(actor_next(&actor, &done, 5000), 0);
+        cr_expect_eq(done.kind, SPW_COMPLETION_BEGUN);
+        cr_expect_eq(done.cookie, actor.cookie);
+        if (done.status == 0) { /* it had answered in time: the run is refused */
+            cr_expect_eq(actor_run(&actor, &done.ticket, 0, 5), -EOWNERDEAD);
+            cr_expect_eq(spw_cancel(actor.client, &done.ticket), 0);
+        } else {
+            cr_expect_eq(done.status, -EOWNERDEAD);
+        }
+        cr_expect_eq(actor_next(&actor, &done, 100), -ETIMEDOUT);
+        cr_expect(proc_eventually(hits_three, NULL, 2000));
+        cr_expect_eq(actor_load(&actor, 1, 8), 8, "round %d", round);
+        spw_request_finish(request);
+    }
+    cr_expect_eq(proc_claims(&pool), 0);
+    end();
+}
+
+Test(process_deaths, a_new_request_takes_no_answer_meant_for_the_old_one_of_a_dead_worker)
+{
+    start(&(struct proc_config){.capacity = 16}, 1);
+    cr_assert_eq(actor_store(&actor, 1, 4), 4);
+    struct spw_request *request = actor_request(&actor, 1, 4, 0);
+    struct spw_completion done;
+    uint64_t before = proc_incarnation(&pool, 0);
+    proc_signal_worker(&pool, 0, SIGSTOP);
+    cr_assert_eq(actor_begin(&actor, request, 0, false), 1);
+    cr_expect_eq(spw_request_cancel(request), 0);
+    proc_signal_worker(&pool, 0, SIGKILL);
+    cr_assert(proc_await_successor(&pool, 0, before));
+    cr_expect_eq(actor_next(&actor, &done, 200), -ETIMEDOUT, "a cancelled begin is never told");
+    cr_expect(proc_eventually(hits_three, NULL, 2000));
+    spw_request_finish(request);
+    cr_expect_eq(actor_load(&actor, 1, 4), 4);
+    end();
+}
+
+Test(process_deaths, the_daemon_goes_on_when_all_workers_die_at_once_again_and_again)
+{
+    start(&(struct proc_config){.workers = 2, .capacity = 16}, 2);
+    cr_assert_eq(actor_store(&actor, 1, 3), 3);
+    for (int round = 0; round < 2; round++) {
+        uint64_t a = proc_incarnation(&pool, 0), b = proc_incarnation(&pool, 1);
+        proc_signal_worker(&pool, 0, SIGKILL);
+        proc_signal_worker(&pool, 1, SIGKILL);
+        cr_assert(proc_await_successor(&pool, 0, a) && proc_await_successor(&pool, 1, b));
+        cr_expect(proc_eventually(hits_three, NULL, 2000));
+        cr_expect_eq(actor_load(&actor, 1, 3), 3);
+    }
+    end();
+}

@@ -1,0 +1,144 @@
+/* spillway stat and stop: exit status and JSON, on living, stuck, dead, absent and damaged pools. */
+#include "tests/process/actor.h"
+#include "tests/process/proc.h"
+
+#include <criterion/criterion.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+TestSuite(process_status, .timeout = 60);
+
+#define OUT_BYTES 65536
+
+static struct proc_pool pool;
+static char out[OUT_BYTES];
+
+static int stat_json(json_t **root)
+{
+    int status = proc_spillway(&pool, "stat", true, out, sizeof out);
+    const char *start = strchr(out, '{'); /* words for people come before it, if any */
+    *root = start ? json_loads(start, JSON_DISABLE_EOF_CHECK, NULL) : NULL;
+    cr_assert_not_null(*root, "%s", out);
+    return status;
+}
+
+static json_int_t number(json_t *root, const char *name)
+{
+    json_t *value = json_object_get(root, name);
+    cr_assert(json_is_integer(value), "%s", name);
+    return json_integer_value(value);
+}
+
+Test(process_status, a_living_pool_is_0_and_its_json_tells_what_it_holds)
+{
+    json_t *root;
+    struct actor actor;
+    struct actor_config who = {.name = "pool", .label = "an \"engine\"\n\xff"};
+    cr_assert(proc_start(&pool, &(struct proc_config){.workers = 2}));
+    who.dir = pool.dir;
+    cr_assert_eq(actor_open(&actor, &who), 0);
+    cr_assert_eq(actor_store(&actor, 1, 5), 5);
+    cr_expect_eq(stat_json(&root), 0);
+    cr_expect_eq(number(root, "schema"), 1);
+    cr_expect_eq(number(root, "daemon_pid"), pool.daemon);
+    cr_expect_eq(number(root, "spaces"), 1);
+    json_t *workers = json_object_get(root, "workers"), *worker = json_array_get(workers, 0);
+    cr_expect_eq(json_array_size(workers), 2);
+    cr_expect_eq(number(worker, "ready"), 5);
+    cr_expect_str_eq(json_string_value(json_object_get(worker, "state")), "up");
+    cr_expect_eq(number(json_object_get(worker, "counters"), "chunks_stored"), 5);
+    json_t *client = json_array_get(json_object_get(root, "clients"), 0);
+    cr_expect_eq(number(client, "pid"), getpid());
+    cr_expect_str_eq(json_string_value(json_object_get(client, "label")), "an \"engine\"??");
+    json_decref(root);
+    cr_expect_eq(proc_spillway(&pool, "stat", false, out, sizeof out), 0);
+    cr_expect(strstr(out, "serving") && strstr(out, "chunks_stored"), "%s", out);
+    actor_close(&actor);
+    cr_expect_eq(proc_stop(&pool, SIGTERM), 0);
+    proc_close(&pool);
+}
+
+Test(process_status, a_stopped_worker_is_4_a_killed_daemon_3_and_no_pool_5)
+{
+    json_t *root;
+    cr_assert(proc_start(&pool, &(struct proc_config){.workers = 2}));
+    proc_signal_worker(&pool, 1, SIGSTOP);
+    cr_expect_eq(stat_json(&root), 4);
+    json_t *worker = json_array_get(json_object_get(root, "workers"), 1);
+    cr_expect_str_eq(json_string_value(json_object_get(worker, "state")), "stuck");
+    json_decref(root);
+    proc_signal_worker(&pool, 1, SIGCONT);
+    cr_expect_eq(proc_spillway(&pool, "stat", false, out, sizeof out), 0, "%s", out);
+    proc_kill_daemon(&pool);
+    cr_expect_eq(stat_json(&root), 3);
+    cr_expect(json_is_false(json_object_get(root, "daemon_alive")));
+    json_decref(root);
+    cr_expect_eq(proc_spillway(&pool, "stop", false, out, sizeof out), 3, "%s", out);
+    pool.config.name = "absent";
+    cr_expect_eq(proc_spillway(&pool, "stat", false, out, sizeof out), 5, "%s", out);
+    cr_expect(strstr(out, "absent") && strstr(out, pool.dir), "%s", out);
+    cr_expect_eq(proc_spillway(&pool, "stop", false, out, sizeof out), 5, "%s", out);
+    proc_close(&pool);
+}
+
+static void patch(enum spw_region_kind kind, size_t at, uint8_t with)
+{
+    char name[SPW_PATH_BYTES];
+    spw_region_name(&pool.seen->path, kind, 0, name);
+    int fd = open(name, O_RDWR | O_CLOEXEC);
+    cr_assert(fd >= 0 && pwrite(fd, &with, 1, (off_t)at) == 1);
+    close(fd);
+}
+
+Test(process_status, a_damaged_pool_is_6_whatever_part_is_damaged)
+{
+    cr_assert(proc_start(&pool, &(struct proc_config){0}));
+    const struct {
+        enum spw_region_kind kind;
+        size_t at;
+        uint8_t with, was;
+    } damage[] = {
+        {SPW_REGION_CTL, offsetof(struct spw_region_header, magic), 0, SPW_REGION_MAGIC & 0xff},
+        {SPW_REGION_CTL, offsetof(struct spw_region_header, version), 77, SPW_LAYOUT_VERSION},
+        {SPW_REGION_FEED, offsetof(struct spw_region_header, kind), 9, SPW_REGION_FEED},
+        {SPW_REGION_CLIENT, offsetof(struct spw_region_header, kind), 9, SPW_REGION_CLIENT},
+        {SPW_REGION_CTL, offsetof(struct spw_ctl, geometry) + 3, 0xff, 0},
+    };
+    for (size_t i = 0; i < sizeof damage / sizeof damage[0]; i++) {
+        patch(damage[i].kind, damage[i].at, damage[i].with);
+        cr_expect_eq(proc_spillway(&pool, "stat", false, out, sizeof out), 6, "%zu: %s", i, out);
+        patch(damage[i].kind, damage[i].at, damage[i].was);
+        cr_expect_eq(proc_spillway(&pool, "stat", false, out, sizeof out), 0, "%zu: %s", i, out);
+    }
+    cr_expect_eq(proc_stop(&pool, SIGTERM), 0);
+    proc_close(&pool);
+}
+
+static int spillway(const char *a, const char *b)
+{
+    const char *argv[] = {SPW_PROC_SPILLWAY, a, b, NULL};
+    return proc_run(argv, out, sizeof out, PROC_LIMIT_MS);
+}
+
+Test(process_status, a_wrong_use_is_2_and_names_what_was_wrong)
+{
+    cr_expect_eq(spillway(NULL, NULL), 2);
+    cr_expect_eq(spillway("sta", NULL), 2);
+    cr_expect(strstr(out, "\"stat\""), "%s", out);
+    cr_expect_eq(spillway("stat", "--jsn"), 2);
+    cr_expect(strstr(out, "--json"), "%s", out);
+    cr_expect_eq(spillway("stat", "--pool"), 2);
+    cr_expect(strstr(out, "--pool"), "%s", out);
+    cr_expect_eq(spillway("stat", "--pool=../x"), 2);
+    cr_expect_eq(spillway("stop", "extra"), 2);
+    cr_expect_eq(spillway("--help", NULL), 0);
+    cr_expect_eq(spillway("stat", "--help"), 0);
+    cr_expect_eq(spillway("--version", NULL), 0);
+    const char *argv[] = {SPW_PROC_SPILLWAYD, "--workers", "0", NULL};
+    cr_expect_eq(proc_run(argv, out, sizeof out, PROC_LIMIT_MS), 2);
+    cr_expect(strstr(out, "--workers"), "%s", out);
+}
