@@ -21,7 +21,7 @@
 
 #define TIMEOUT_NS      5000000000ull
 #define POLL_NS         200000ull
-#define OPEN_JOBS       1024u
+#define OPEN_JOBS       1023u /* x 64 chunks: a 16-bit count of pins a slot holds them all */
 #define SCAN_ROUNDS     8u  /* of the views at attach; what is left is done in steps    */
 #define WATCH_CALLS     16u /* one call in so many looks at the clock                   */
 #define STANDS_STILL_NS 1000000000ull

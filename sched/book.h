@@ -59,7 +59,7 @@ struct spw_book {
     struct spw_link handed; /* HANDED, the oldest first */
     uint32_t pinned_jobs;   /* ASKED loads that hold pins */
     struct spw_client_view *own;
-    uint32_t *pin_count; /* a slot of the pool */
+    uint16_t *pin_count; /* a slot of the pool */
     uint64_t slots_all;
     struct spw_replica loading; /* tag -> loads of it; unused without GPU prefix caching */
     uint64_t *loading_epoch;    /* raised when the set changes */

@@ -17,7 +17,7 @@
  *             home and take what runs over the end, so nothing wraps around
  *   remove    shifts later cells back, so that a probe ends at the first bucket with room. Cells
  *             move towards the start only: a sweep from the end to the start meets each of them
- *   memory    fixed at init, on the node asked for: at most 33 bytes an entry of the pool
+ *   memory    fixed at init, on the node asked for: at most 40 bytes an entry of the pool
  */
 #include <stdalign.h>
 #include <stdint.h>
@@ -46,7 +46,7 @@ struct spw_replica {
 };
 
 /**
- * Map room for @entries tags (at most 2^40) at about half load, on NUMA node @node (-1: where it
+ * Map room for @entries tags (at most 2^40) at a load of 0.42, on NUMA node @node (-1: where it
  * is touched first). System calls. 0, -ENOMEM, -EINVAL.
  */
 int spw_replica_init(struct spw_replica *replica, uint64_t entries, int32_t node);

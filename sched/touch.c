@@ -126,16 +126,28 @@ static uint32_t deepest(const struct spw_space *space, const struct spw_touch_ra
     return found;
 }
 
+/* Chunks of one group, from its end down to @first. */
+static void put_run(struct touch *touch, struct spw_request *request, uint32_t g, uint64_t first,
+                    uint64_t *next)
+{
+    const uint64_t *word = touch->client->scratch[g].word, *tag = request->keys[g].tag;
+    for (; *next > first; --*next)
+        put_chunk(touch, word[*next - 1], tag[*next - 1]);
+}
+
 static void put_all(struct touch *touch, struct spw_request *request,
                     const struct spw_touch_range *range)
 {
     uint64_t next[SPW_MAX_GROUPS];
-    uint32_t g;
-    for (g = 0; g < touch->space->groups.count; g++)
+    uint32_t g, left = 0;
+    for (g = 0; g < touch->space->groups.count; g++) {
         next[g] = range[g].end;
-    while ((g = deepest(touch->space, range, next)) < SPW_MAX_GROUPS) {
-        uint64_t i = --next[g];
-        put_chunk(touch, touch->client->scratch[g].word[i], request->keys[g].tag[i]);
+        left += next[g] > range[g].first;
+    }
+    while (left > 0) {
+        g = deepest(touch->space, range, next);
+        put_run(touch, request, g, left == 1 ? range[g].first : next[g] - 1, &next[g]);
+        left -= next[g] == range[g].first;
     }
 }
 
