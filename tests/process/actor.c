@@ -10,7 +10,7 @@
 #define LIMIT_MS 10000u
 #define JOB      SPW_MAX_JOB_CHUNKS
 
-static uint64_t now_ms(void)
+uint64_t actor_now_ms(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -28,7 +28,7 @@ int actor_attach(struct actor *actor, const struct actor_config *config)
                                          .label = config->label,
                                          .changes = config->changes,
                                          .uid = -1};
-    uint64_t until = now_ms() + LIMIT_MS;
+    uint64_t until = actor_now_ms() + LIMIT_MS;
     int rc;
     memset(actor, 0, sizeof *actor);
     actor->config = *config;
@@ -38,7 +38,7 @@ int actor_attach(struct actor *actor, const struct actor_config *config)
         actor->config.fingerprint = "a model";
     while ((rc = spw_attach(&options, &actor->client, actor->text, sizeof actor->text)) ==
                -EAGAIN &&
-           now_ms() < until)
+           actor_now_ms() < until)
         usleep(1000);
     if (rc < 0)
         return rc;
@@ -149,12 +149,12 @@ static void spoil(struct actor *actor, uint32_t block)
 
 int actor_next(struct actor *actor, struct spw_completion *out, uint32_t limit_ms)
 {
-    uint64_t until = now_ms() + limit_ms;
+    uint64_t until = actor_now_ms() + limit_ms;
     for (;;) {
         int n = spw_completions(actor->client, out, 1);
         if (n != 0)
             return n < 0 ? n : 0;
-        if (now_ms() >= until)
+        if (actor_now_ms() >= until)
             return -ETIMEDOUT;
         usleep(50);
     }
@@ -176,14 +176,14 @@ int actor_reserve(struct actor *actor, struct spw_request *request, uint32_t ran
                   uint32_t count, struct spw_completion *out)
 {
     struct spw_chunk_ref ref[JOB];
-    uint64_t until = now_ms() + LIMIT_MS;
+    uint64_t until = actor_now_ms() + LIMIT_MS;
     int rc;
     memset(ref, 0, sizeof ref);
     for (uint32_t i = 0; i < count; i++)
         ref[i].index = at + i;
     uint64_t cookie = ++actor->cookie;
     while ((rc = spw_store_reserve(request, rank, ref, count, cookie)) == -EAGAIN &&
-           now_ms() < until)
+           actor_now_ms() < until)
         usleep(50);
     return rc < 0 ? rc : expect(actor, SPW_COMPLETION_RESERVED, cookie, out);
 }
@@ -191,12 +191,12 @@ int actor_reserve(struct actor *actor, struct spw_request *request, uint32_t ran
 int actor_run(struct actor *actor, const struct spw_ticket *ticket, uint32_t block, uint64_t cookie)
 {
     uint32_t blocks[JOB];
-    uint64_t until = now_ms() + LIMIT_MS;
+    uint64_t until = actor_now_ms() + LIMIT_MS;
     int rc;
     for (uint32_t i = 0; i < ticket->chunks; i++)
         blocks[i] = block + i;
     while ((rc = spw_run(actor->client, ticket, blocks, ticket->chunks, cookie)) == -EAGAIN &&
-           now_ms() < until)
+           actor_now_ms() < until)
         usleep(50);
     return rc;
 }

@@ -79,6 +79,7 @@ int actor_load(struct actor *actor, uint64_t first, uint32_t chunks);
  * were sent, or a negative errno. */
 int actor_begin(struct actor *actor, struct spw_request *request, uint32_t rank, bool leave_open);
 
+uint64_t actor_now_ms(void);
 uint64_t actor_counter(struct actor *actor, const char *name);
 
 #endif

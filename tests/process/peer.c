@@ -9,6 +9,8 @@
  *   pin FIRST COUNT             say "ready C"; SIGUSR1: begin loads and stay inside the step, say
  *                               "pinned N"
  *   random SEED RANGE STORES ROUNDS   that many rounds on keys 0..RANGE-1, STORES of 100 are stores
+ *   survive SEED RANGE MS       the same for that long, while workers die: only lost answers and
+ *                               wrong bytes are failures
  *   storm SEED REQUESTS         requests of 8 chunks: look up, load, store what is missing
  *   write ctl|feed              write into a mapping that is read-only
  *   fork                        attach, let a forked child try, and outlive us
@@ -134,6 +136,36 @@ static int mix(char *const *argv)
     return 0;
 }
 
+/* Errors that a dying worker or a fence may cause; the caller goes on without the chunk. */
+static bool may_happen(int error)
+{
+    return error == -EAGAIN || error == -EOWNERDEAD || error == -ESTALE || error == -ENOENT ||
+           error == -ECANCELED || error == -EBUSY;
+}
+
+static int survive(char *const *argv)
+{
+    uint64_t seed = number(argv, 0), range = number(argv, 1), errors = 0, loaded = 0, stored = 0;
+    uint64_t until = actor_now_ms() + number(argv, 2);
+    for (uint64_t i = 0; actor_now_ms() < until; i++) {
+        uint64_t key = draw(&seed) % range;
+        bool is_store = draw(&seed) % 2;
+        int n = is_store ? actor_store(&actor, key, 1) : actor_load(&actor, key, 1);
+        if (n < 0 && !may_happen(n)) {
+            tell("round %" PRIu64 ", %s of key %" PRIu64 ": %d", i, is_store ? "store" : "load",
+                 key, n);
+            return 1;
+        }
+        if (n == -EOWNERDEAD)
+            usleep(1000);
+        errors += n < 0 && n != -EAGAIN;
+        stored += is_store && n > 0;
+        loaded += !is_store && n > 0;
+    }
+    tell("loaded %" PRIu64 " stored %" PRIu64 " errors %" PRIu64, loaded, stored, errors);
+    return loaded == 0 || stored == 0;
+}
+
 static int storm(char *const *argv)
 {
     uint64_t seed = number(argv, 0), requests = number(argv, 1), refused = 0;
@@ -206,8 +238,9 @@ static const struct {
     const char *name;
     int (*run)(char *const *argv);
 } commands[] = {
-    {"hold", hold},  {"store", store}, {"load", load},          {"pin", pin},
-    {"random", mix}, {"storm", storm}, {"fork", fork_and_stay}, {"exec", exec_and_stay},
+    {"hold", hold},   {"store", store},        {"load", load},
+    {"pin", pin},     {"random", mix},         {"survive", survive},
+    {"storm", storm}, {"fork", fork_and_stay}, {"exec", exec_and_stay},
 };
 
 int main(int argc, char **argv)

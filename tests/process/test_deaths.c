@@ -167,3 +167,53 @@ Test(process_deaths, the_daemon_goes_on_when_all_workers_die_at_once_again_and_a
     }
     end();
 }
+
+/* ---- all of it at once ----------------------------------------------------------------------- */
+
+static bool is_settled(void *ctx)
+{
+    (void)ctx;
+    for (uint32_t k = 0; k < 2; k++)
+        if (proc_entries(&pool, k, SPW_FILLING) || proc_entries(&pool, k, SPW_RETIRED))
+            return false;
+    return proc_claims(&pool) == 0;
+}
+
+Test(process_deaths, R_43_random_deaths_of_workers_and_clients_lose_no_answer_and_no_byte)
+{
+    enum { PEERS = 3, ROUNDS = 6 };
+    char seed[PEERS][8], line[256];
+    struct {
+        pid_t pid;
+        int fd;
+    } peer[PEERS];
+    start(&(struct proc_config){.workers = 2, .capacity = 8}, 1);
+    for (int i = 0; i < PEERS; i++) {
+        snprintf(seed[i], sizeof seed[i], "%d", i + 1);
+        const char *const args[] = {"survive", seed[i], "24", "4000", NULL};
+        peer[i].pid = proc_peer(&pool, &peer[i].fd, args);
+    }
+    for (int round = 0; round < ROUNDS; round++) {
+        usleep(150000 + 37000 * ((unsigned)round % 5));
+        uint32_t k = (uint32_t)round % 2;
+        uint64_t before = proc_incarnation(&pool, k);
+        proc_signal_worker(&pool, k, SIGKILL);
+        if (round == ROUNDS / 2)
+            support_kill(peer[0].pid);
+        cr_assert(proc_await_successor(&pool, k, before), "round %d", round);
+    }
+    for (int i = 1; i < PEERS; i++) {
+        line[0] = 0;
+        support_read_line(peer[i].fd, line, sizeof line, 15000);
+        cr_expect_eq(support_wait(peer[i].pid, 10000), 0, "peer %d: %s", i, line);
+        fprintf(stderr, "peer %d: %s\n", i, line);
+    }
+    for (int i = 0; i < PEERS; i++)
+        close(peer[i].fd);
+    cr_expect(proc_eventually(is_settled, NULL, 3000), "%u claims, %u and %u filling",
+              proc_claims(&pool), proc_entries(&pool, 0, SPW_FILLING),
+              proc_entries(&pool, 1, SPW_FILLING));
+    cr_expect_eq(actor_store(&actor, 1000, 8), 8);
+    cr_expect_eq(actor_load(&actor, 1000, 8), 8);
+    end();
+}

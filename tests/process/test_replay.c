@@ -3,6 +3,7 @@
 
 #include <criterion/criterion.h>
 #include <jansson.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -156,6 +157,32 @@ Test(process_replay, timed_verifies_every_byte_waits_and_with_a_budget_recompute
     cr_expect_gt(value(cut, "recomputed_tokens"), 0);
     json_decref(wait);
     json_decref(cut);
+}
+
+static bool is_empty(void *ctx)
+{
+    return proc_files(ctx) == 0;
+}
+
+Test(process_replay, a_replay_that_is_killed_leaves_no_process_and_no_object)
+{
+    static const int how[] = {SIGKILL, SIGTERM, SIGINT};
+    struct proc_pool none = {0};
+    cr_assert_eq(support_shm_dir(dir), 0);
+    snprintf(none.dir, sizeof none.dir, "%s", dir);
+    for (int i = 0; i < 3; i++) {
+        const char *const argv[] = {SPW_PROC_SPILLWAY, "replay", "--generate",   "--shm-dir", dir,
+                                    "--workers",       "2",      "--schedulers", "2",         NULL};
+        pid_t pid = support_spawn(argv, NULL);
+        cr_assert_gt(pid, 0);
+        for (uint64_t until = proc_now_ms() + 10000; is_empty(&none) && proc_now_ms() < until;)
+            usleep(1000);
+        usleep(500000); /* under way */
+        kill(pid, how[i]);
+        cr_expect_eq(support_wait(pid, 10000), SUPPORT_SIGNALLED + how[i]);
+        cr_expect(proc_eventually(is_empty, &none, 8000), "signal %d: %u objects are left", how[i],
+                  proc_files(&none));
+    }
 }
 
 /* ---- usage ----------------------------------------------------------------------------------- */
