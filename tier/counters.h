@@ -35,7 +35,8 @@
     X(bytes_loaded, "payload bytes loaded")                                                        \
     X(sleeps, "times the worker slept")                                                            \
     X(commands_bad, "commands of any kind that make no sense")                                     \
-    X(store_busy_ns, "time in which a store waited or was copied")
+    X(store_busy_ns, "time in which a store waited or was copied")                                 \
+    X(demoted, "chunks made the next victim: a part elsewhere is lost, or a twin is kept")
 
 enum spw_worker_counter {
 #define X(name, text) SPW_WORKER_##name,

@@ -60,6 +60,11 @@ void spw_slot_list_add_behind(struct spw_slot_list *list, uint32_t slot, uint32_
     join(list, list->links->older[newer], slot, newer);
 }
 
+void spw_slot_list_add_oldest(struct spw_slot_list *list, uint32_t slot)
+{
+    join(list, SPW_NO_SLOT_ID, slot, list->oldest);
+}
+
 void spw_slot_list_remove(struct spw_slot_list *list, uint32_t slot)
 {
     struct spw_slot_links *links = list->links;

@@ -32,6 +32,8 @@ void spw_slot_list_init(struct spw_slot_list *list, struct spw_slot_links *links
 void spw_slot_list_add(struct spw_slot_list *list, uint32_t slot);
 /** Put @slot, which is in no list, right behind @newer: older than it, newer than all else. */
 void spw_slot_list_add_behind(struct spw_slot_list *list, uint32_t slot, uint32_t newer);
+/** Put @slot, which is in no list, at the oldest end. */
+void spw_slot_list_add_oldest(struct spw_slot_list *list, uint32_t slot);
 /** Take @slot out of the list it is in. */
 void spw_slot_list_remove(struct spw_slot_list *list, uint32_t slot);
 

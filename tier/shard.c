@@ -250,6 +250,27 @@ void spw_shard_touch(struct spw_shard *shard, uint64_t tag)
     count(shard, SPW_WORKER_touches, 1);
 }
 
+int spw_shard_find(const struct spw_shard *shard, const uint64_t digest[2],
+                   struct spw_entry_copy *out_entry)
+{
+    int64_t slot = spw_table_by_tag(&shard->table, digest[0], SPW_NO_SLOT_ID);
+    struct spw_entry_copy entry;
+    if (slot < 0 || spw_table_read(&shard->table.view, (uint32_t)slot, true, &entry) < 0 ||
+        entry.state != SPW_READY || entry.digest[1] != digest[1])
+        return -ENOENT;
+    *out_entry = entry;
+    return 0;
+}
+
+void spw_shard_demote(struct spw_shard *shard, uint32_t slot)
+{
+    spw_slot_list_remove(&shard->recency, slot);
+    spw_slot_list_add_oldest(&shard->recency, slot);
+    if (shard->chain == slot)
+        shard->chain = SPW_NO_SLOT_ID;
+    count(shard, SPW_WORKER_demoted, 1);
+}
+
 /* ---- reclaim --------------------------------------------------------------------------------- */
 
 static void free_slot(struct spw_shard *shard, uint32_t slot)

@@ -75,6 +75,12 @@ uint32_t spw_shard_retire_space(struct spw_shard *shard, uint32_t space);
  */
 void spw_shard_touch(struct spw_shard *shard, uint64_t tag);
 
+/** The READY chunk of this digest, its key too: 0 and *out_entry, or -ENOENT. */
+int spw_shard_find(const struct spw_shard *shard, const uint64_t digest[2],
+                   struct spw_entry_copy *out_entry);
+/** Make the READY chunk in @slot the next victim: it is worth less than its age says. */
+void spw_shard_demote(struct spw_shard *shard, uint32_t slot);
+
 /** Publish the news gathered so far, in one batch; table changes above are already stored.
  * The worker calls it at the latest before it answers a command or sleeps. */
 void spw_shard_flush(struct spw_shard *shard);

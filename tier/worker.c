@@ -48,6 +48,7 @@ static int open_parts(struct spw_worker *worker, struct spw_error *err)
         spw_table_view_init(&worker->source[s], worker->pool->feed[s], &worker->pool->feed_map,
                             geometry);
     spw_worker_open_clients(worker);
+    spw_worker_open_peers(worker);
     return spw_shard_open(&shard, &worker->shard, err);
 }
 
@@ -126,7 +127,8 @@ static uint64_t next_due(struct spw_worker *worker)
 /* The store stream had work since the last pass; only this worker writes what it asks. */
 static void count_busy(struct spw_worker *worker, uint64_t since_ns)
 {
-    if (spw_load_relaxed(&worker->feed->bytes_queued) != spw_load_relaxed(&worker->feed->bytes_done))
+    if (spw_load_relaxed(&worker->feed->bytes_queued) !=
+        spw_load_relaxed(&worker->feed->bytes_done))
         spw_worker_count(worker, SPW_WORKER_store_busy_ns, worker->now_ns - since_ns);
 }
 
@@ -143,6 +145,7 @@ uint32_t spw_worker_pass(struct spw_worker *worker, uint64_t *out_due_ns)
 
     uint32_t done = reclaim(worker);
     done += spw_worker_check_clients(worker, tick);
+    done += spw_worker_hear_peers(worker);
     if (!worker->draining)
         done += spw_worker_take_commands(worker, &more_commands);
     done += spw_worker_expire_jobs(worker); /* a run that has come in time was taken above */

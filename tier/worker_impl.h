@@ -3,7 +3,7 @@
 /*
  * What the worker's files share: worker.c (loop, doorbell, timers), worker_commands.c (taking and
  * checking commands), worker_jobs.c (jobs from run to completion), worker_clients.c (clients that
- * come and go).
+ * come and go), worker_peers.c (other workers' news).
  *
  *   roles     private to the worker's one thread. What lies in shared memory is written through
  *             the modules that own it: shard, lanes, feed
@@ -47,6 +47,7 @@ struct spw_worker {
     struct spw_job_list done; /* completions to send at the end of the pass */
     struct spw_table_view source[SPW_WORKERS_MAX];
     struct spw_worker_client client[SPW_CLIENTS_MAX];
+    struct spw_bcast_reader peer[SPW_WORKERS_MAX]; /* the other workers' news */
     uint64_t *protect; /* bits of the slots of one reserve; zero in between    */
     uint64_t now_ns;   /* of this pass                                         */
     uint64_t tick_ns;  /* locks are asked next                                 */
@@ -98,6 +99,14 @@ uint32_t spw_worker_finish_jobs(struct spw_worker *worker);
 /** Before a stop: end jobs without a run, and stores that no copy has reached. */
 void spw_worker_end_waiting(struct spw_worker *worker);
 bool spw_worker_copies_left(const struct spw_worker *worker);
+
+/* ---- worker_peers.c ---------------------------------------------------------------------------
+ */
+
+/** Read the other workers' news from now on. */
+void spw_worker_open_peers(struct spw_worker *worker);
+/** Demote what their news make worth less. Returns the number of chunks demoted. */
+uint32_t spw_worker_hear_peers(struct spw_worker *worker);
 
 /* ---- worker_clients.c -------------------------------------------------------------------------
  */

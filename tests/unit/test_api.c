@@ -224,6 +224,74 @@ Test(api, the_weakest_part_decides)
     close_pool();
 }
 
+static uint8_t verdict_of(uint64_t key)
+{
+    uint8_t verdict;
+    struct spw_request *request = api_request(space, key, 1);
+    probe(request, 1, &verdict);
+    spw_request_finish(request);
+    return verdict;
+}
+
+static void store_part(struct spw_client *by, struct spw_space *in, uint32_t rank, uint64_t key)
+{
+    struct spw_request *request = api_request(in, key, 1);
+    struct spw_completion done = api_reserve(&api, request, by, rank, 0, 1);
+    cr_assert_eq(done.mask, 1);
+    cr_assert_eq(api_run(by, &done.ticket, 0, 1), 0);
+    cr_assert_eq(api_complete(&api, by).status, 0);
+    spw_request_finish(request);
+}
+
+/* LK-8: one part is lost, so the others go before anything that can be reached */
+Test(api, the_other_parts_of_a_lost_one_are_the_next_victims)
+{
+    const struct rig_config three_chunks = {.workers = 2, .capacity = 3};
+    const uint64_t a = 100, b = 101, c = 102;
+    open_pool(&three_chunks, 2);
+    store_part(client, space, 0, b);
+    store_part(client, space, 0, c);
+    store_part(client, space, 0, a); /* the most recent one of worker 0 ... */
+    store_part(client, space, 1, a); /* ... and the oldest of worker 1 */
+    store_part(client, space, 1, b);
+    store_part(client, space, 1, c);
+    cr_assert_eq(verdict_of(a), SPW_HIT);
+    store_part(client, space, 1, 200); /* takes the place of a's part there */
+    rig_settle(&api.rig);
+    cr_expect_eq(rig_count(&api.rig, 0, SPW_WORKER_demoted), 1);
+    store_part(client, space, 0, 200);
+    cr_expect_eq(verdict_of(a), SPW_MISS);
+    cr_expect_eq(verdict_of(b), SPW_HIT, "the oldest, but whole");
+    cr_expect_eq(verdict_of(c), SPW_HIT);
+    cr_expect_eq(verdict_of(200), SPW_HIT);
+    close_pool();
+}
+
+/* design 3: of two copies one goes first, and it is always the same one */
+Test(api, a_copy_with_a_twin_is_evicted_first)
+{
+    const struct rig_config three_chunks = {.workers = 2, .capacity = 3};
+    const uint64_t twin = 100;
+    open_pool(&three_chunks, 1);
+    struct spw_client *other = api_attach(&api, 0);
+    struct spw_space_config config = api_space_config(1);
+    config.rank_worker = (const uint32_t[]){1};
+    struct spw_space *theirs = api_space(&api, other, &config);
+    store_part(other, theirs, 0, 101);
+    store_part(other, theirs, 0, 102);
+    store_part(other, theirs, 0, twin); /* the most recent of worker 1 */
+    store_part(client, space, 0, twin);
+    rig_settle(&api.rig);
+    cr_expect_eq(rig_count(&api.rig, 1, SPW_WORKER_demoted), 1);
+    cr_expect_eq(rig_count(&api.rig, 0, SPW_WORKER_demoted), 0);
+    store_part(other, theirs, 0, 103);
+    for (uint64_t key = 101; key <= 103; key++)
+        cr_expect_eq(verdict_of(key), SPW_HIT);
+    cr_expect_eq(verdict_of(twin), SPW_HIT, "the copy of worker 0");
+    spw_detach(other);
+    close_pool();
+}
+
 Test(api, each_rank_loads_its_own_part)
 {
     open_pool(&two_workers, 2);
