@@ -36,6 +36,15 @@ static inline uint8_t spw_judge_word(const struct spw_judge *judge, uint64_t wor
 static inline void spw_judge_words(const struct spw_judge *judge, const uint64_t *words,
                                    uint64_t count, uint8_t *out_verdicts)
 {
+    if (judge->ranks == 1) { /* the same without a branch a chunk */
+        uint64_t mask = judge->live & judge->mask[0], up = mask & judge->up;
+        for (uint64_t i = 0; i < count; i++) {
+            uint32_t hit = (spw_replica_ready(words[i]) & mask) != 0;
+            uint32_t pending = (spw_replica_pending(words[i]) & up) != 0;
+            out_verdicts[i] = (uint8_t)(hit ? SPW_HIT : pending * SPW_PENDING);
+        }
+        return;
+    }
     for (uint64_t i = 0; i < count; i++)
         out_verdicts[i] = spw_judge_word(judge, words[i]);
 }
