@@ -1,6 +1,9 @@
 /* spw-bench: see bench.h. */
 #include "bench/bench.h"
 
+#include "bench/keeper.h"
+#include "bench/million.h"
+
 #include <jansson.h>
 #include <math.h>
 #include <sched.h>
@@ -19,7 +22,8 @@ struct spw_bench_run {
 };
 
 static const spw_bench_fn families[] = {
-    spw_bench_ring,
+    spw_bench_ring,  spw_bench_lane, spw_bench_lookup, spw_bench_decision,
+    spw_bench_table, spw_bench_copy, spw_bench_path,
 };
 
 bool spw_bench_wants(const struct spw_bench_run *run, const char *bench, const char *name)
@@ -157,10 +161,19 @@ static void usage(FILE *out)
           out);
 }
 
+static int run_families(void *ctx)
+{
+    int status = 0;
+    for (size_t i = 0; i < sizeof families / sizeof families[0]; i++)
+        if (families[i](ctx))
+            status = 1;
+    spw_million_close();
+    return status;
+}
+
 int main(int argc, char **argv)
 {
     struct spw_bench_run run = {0};
-    int status = 0;
     if (sched_getaffinity(0, sizeof all, &all))
         return 1;
     for (int i = 1; i < argc; i++) {
@@ -179,8 +192,5 @@ int main(int argc, char **argv)
             return 2;
         }
     }
-    for (size_t i = 0; i < sizeof families / sizeof families[0]; i++)
-        if (families[i](&run))
-            status = 1;
-    return status;
+    return spw_keeper_run(run_families, &run);
 }

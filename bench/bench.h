@@ -34,8 +34,10 @@ typedef int (*spw_bench_fn)(struct spw_bench_run *run);
 
 int spw_bench_ring(struct spw_bench_run *run);
 int spw_bench_lookup(struct spw_bench_run *run);
+int spw_bench_decision(struct spw_bench_run *run);
 int spw_bench_table(struct spw_bench_run *run);
 int spw_bench_copy(struct spw_bench_run *run);
+int spw_bench_lane(struct spw_bench_run *run);
 int spw_bench_path(struct spw_bench_run *run);
 
 /** Does --filter ask for this case? */

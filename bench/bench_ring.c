@@ -42,8 +42,7 @@ static void ring_close(struct ring *ring)
     free(ring->slot);
 }
 
-/* ---- a reader on the other CPU ----------------------------------------------------------------
- */
+/* ---- a reader on the other CPU --------------------------------------------------------------- */
 
 struct reader {
     struct ring *ring;
@@ -184,7 +183,7 @@ static int bench_throughput(struct spw_bench_run *run, struct ring *ring, uint32
     ours.count = theirs.count = per_trip.count = 0;
     if (!spw_bench_wants(run, "ring", name) && !spw_bench_wants(run, "ring", trip_name))
         return 0;
-    for (uint32_t i = 0; i < ROUNDS; i++) {
+    for (uint32_t i = 0; i < spw_bench_size(run, ROUNDS, 2); i++) {
         double trip = spw_bench_round_trip_ns((uint32_t)spw_bench_size(run, 20000, 320));
         double rate = pass_records(ring, batch, count, true);
         if (trip < 0 || rate < 0)
@@ -218,7 +217,7 @@ static int bench_publish(struct spw_bench_run *run, struct ring *ring)
     if (!spw_bench_wants(run, "ring", "publish_b32_one_reader") &&
         !spw_bench_wants(run, "ring", "publish_b32_stopped_readers"))
         return 0;
-    for (uint32_t i = 0; i < ROUNDS; i++) {
+    for (uint32_t i = 0; i < spw_bench_size(run, ROUNDS, 2); i++) {
         for (uint32_t readers = 0; readers <= 8; readers += 8) {
             struct spw_bcast_reader idle[8];
             struct spw_record record;
@@ -288,8 +287,7 @@ static int bench_drain(struct spw_bench_run *run, struct ring *ring)
     return 0;
 }
 
-/* ---- latency ----------------------------------------------------------------------------------
- */
+/* ---- latency --------------------------------------------------------------------------------- */
 
 struct latency {
     struct ring *ring;
@@ -326,7 +324,7 @@ static int bench_latency(struct spw_bench_run *run, struct ring *ring)
     latency.ring = ring;
     latency.messages = (uint32_t)spw_bench_size(run, 20000, 200);
     uint64_t pause = (uint64_t)(1500 * spw_bench_ticks_per_ns());
-    for (uint32_t i = 0; i < ROUNDS; i++) {
+    for (uint32_t i = 0; i < spw_bench_size(run, ROUNDS, 2); i++) {
         struct spw_bench_partner partner;
         double trip = spw_bench_round_trip_ns((uint32_t)spw_bench_size(run, 20000, 320));
         if (trip < 0)
