@@ -1,5 +1,6 @@
 /* Attaching, spaces, steps at the wrong time, and what becomes of a client whose pool, place or
  * parent is gone. */
+#include "sched/handle.h"
 #include "tests/support/api_rig.h"
 
 #include <criterion/criterion.h>
@@ -50,6 +51,31 @@ Test(api_attach, calls_at_the_wrong_time_are_refused)
     cr_expect_eq(spw_space_open(client, &space_config, &second, NULL, 0), -EINVAL);
     decision.size_bytes = 8;
     cr_expect_eq(spw_lookup(request, 0, 0, &decision), -EINVAL);
+    cr_assert_eq(spw_step_end(client), 0);
+    close_pool();
+}
+
+Test(api_attach, a_step_says_how_far_each_view_was_brought_and_never_further)
+{
+    open_pool(&one_worker, 1);
+    struct spw_client_head *head = client->own->head;
+    spw_atomic64 *tail = &api.rig.daemon.feed[0]->tail;
+    cr_expect_eq(spw_load_relaxed(&head->applied[0]), 0);
+    api_store(&api, client, space, 1, 100, 2);
+    cr_assert_eq(spw_step_begin(client), 4);
+    uint64_t end = spw_load_relaxed(tail);
+    cr_expect_eq(spw_load_relaxed(&head->applied[0]), end + 1);
+    cr_assert_eq(spw_step_end(client), 0);
+    cr_expect_eq(spw_load_relaxed(&head->applied[0]), 0);
+    spw_store_relaxed(tail, end + 3); /* a view that can't be brought there is empty */
+    cr_assert_geq(spw_step_begin(client), 0);
+    cr_expect_eq(client->views.live, 0);
+    cr_expect_eq(spw_load_relaxed(&head->applied[0]), end + 1, "it stays where it was");
+    cr_assert_eq(spw_step_end(client), 0);
+    spw_store_relaxed(tail, end);
+    cr_assert_geq(spw_step_begin(client), 0);
+    cr_expect_eq(spw_load_relaxed(&head->applied[0]), end + 1);
+    cr_expect_neq(client->views.live, 0);
     cr_assert_eq(spw_step_end(client), 0);
     close_pool();
 }
