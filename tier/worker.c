@@ -90,8 +90,7 @@ void spw_worker_close(struct spw_worker *worker)
     free(worker);
 }
 
-/* ---- a pass -----------------------------------------------------------------------------------
- */
+/* ---- a pass --------------------------------------------------------------------------------- */
 
 /* RETIRED slots may wait for clients inside a step: if nothing else wakes the worker it looks again
  * after a wait that doubles up to a tick. The shard also learns the time here, before any reserve.
@@ -159,8 +158,7 @@ uint32_t spw_worker_pass(struct spw_worker *worker, uint64_t *out_due_ns)
     return done;
 }
 
-/* ---- between passes ---------------------------------------------------------------------------
- */
+/* ---- between passes ------------------------------------------------------------------------- */
 
 static bool stop_wanted(const struct spw_worker *worker, const volatile int *stop)
 {

@@ -2,8 +2,8 @@
 #define SPW_TIER_WORKER_IMPL_H
 /*
  * What the worker's files share: worker.c (loop, doorbell, timers), worker_commands.c (taking and
- * checking commands), worker_jobs.c (jobs from run to completion), worker_clients.c (clients that
- * come and go), worker_peers.c (other workers' news).
+ * checking commands), worker_halves.c (reserve, begin and their runs), worker_jobs.c (jobs from run
+ * to completion), worker_clients.c (clients that come and go), worker_peers.c (other workers' news).
  *
  *   roles     private to the worker's one thread. What lies in shared memory is written through
  *             the modules that own it: shard, lanes, feed
@@ -70,8 +70,7 @@ static inline void spw_worker_count(struct spw_worker *worker, enum spw_worker_c
     spw_add_own(&worker->feed->counter[counter], amount);
 }
 
-/* ---- worker_commands.c ------------------------------------------------------------------------
- */
+/* ---- worker_commands.c ---------------------------------------------------------------------- */
 
 /** Take what the lanes hold, round robin. Returns the number taken; *out_more: budgets ended first.
  */
@@ -79,8 +78,7 @@ uint32_t spw_worker_take_commands(struct spw_worker *worker, bool *out_more);
 /** True if a served lane holds a command that could be taken now. Reads only. */
 bool spw_worker_has_command(struct spw_worker *worker);
 
-/* ---- worker_jobs.c ----------------------------------------------------------------------------
- */
+/* ---- worker_jobs.c -------------------------------------------------------------------------- */
 
 /** The run of @job was taken: queue its open chunks. */
 void spw_worker_run_job(struct spw_worker *worker, struct spw_job *job);
@@ -100,16 +98,14 @@ uint32_t spw_worker_finish_jobs(struct spw_worker *worker);
 void spw_worker_end_waiting(struct spw_worker *worker);
 bool spw_worker_copies_left(const struct spw_worker *worker);
 
-/* ---- worker_peers.c ---------------------------------------------------------------------------
- */
+/* ---- worker_peers.c ------------------------------------------------------------------------- */
 
 /** Read the other workers' news from now on. */
 void spw_worker_open_peers(struct spw_worker *worker);
 /** Demote what their news make worth less. Returns the number of chunks demoted. */
 uint32_t spw_worker_hear_peers(struct spw_worker *worker);
 
-/* ---- worker_clients.c -------------------------------------------------------------------------
- */
+/* ---- worker_clients.c ----------------------------------------------------------------------- */
 
 /** Take up the lanes where the predecessor left them. */
 void spw_worker_open_clients(struct spw_worker *worker);

@@ -44,8 +44,7 @@ void spw_worker_run_job(struct spw_worker *worker, struct spw_job *job)
     }
 }
 
-/* ---- chunks that end without a copy -----------------------------------------------------------
- */
+/* ---- chunks that end without a copy --------------------------------------------------------- */
 
 static void count_unrun(struct spw_worker *worker, enum spw_copy_kind kind, enum spw_worker_why why)
 {
@@ -137,8 +136,7 @@ void spw_worker_end_waiting(struct spw_worker *worker)
         spw_worker_end_job(worker, item->owner, SPW_WHY_CANCELLED);
 }
 
-/* ---- copies -----------------------------------------------------------------------------------
- */
+/* ---- copies --------------------------------------------------------------------------------- */
 
 static void fill_copy(struct spw_worker *worker, const struct spw_job *job,
                       struct spw_job_chunk *chunk, struct spw_copy *out_copy)
@@ -272,8 +270,7 @@ bool spw_worker_copies_left(const struct spw_worker *worker)
     return false;
 }
 
-/* ---- completions ------------------------------------------------------------------------------
- */
+/* ---- completions ---------------------------------------------------------------------------- */
 
 static void complete(struct spw_worker *worker, const struct spw_job *job)
 {

@@ -41,8 +41,7 @@ static void expect(bool holds, const char *what)
     exit(1);
 }
 
-/* ---- the good client --------------------------------------------------------------------------
- */
+/* ---- the good client ------------------------------------------------------------------------ */
 
 static uint8_t byte_of(uint64_t key, uint32_t block)
 {
@@ -102,8 +101,7 @@ static void good_load(uint64_t key)
     loads_checked++;
 }
 
-/* ---- the bad client ---------------------------------------------------------------------------
- */
+/* ---- the bad client ------------------------------------------------------------------------- */
 
 static void fill_random(void *at, uint64_t bytes)
 {
@@ -275,8 +273,7 @@ static void bad_move(void)
         reap_bad();
 }
 
-/* ---- all of it --------------------------------------------------------------------------------
- */
+/* ---- all of it ------------------------------------------------------------------------------ */
 
 static void end_clean(void)
 {

@@ -152,8 +152,7 @@ void rig_advance(struct rig *rig, uint64_t ns)
     rig->now_ns += ns;
 }
 
-/* ---- what can be seen -------------------------------------------------------------------------
- */
+/* ---- what can be seen ----------------------------------------------------------------------- */
 
 uint64_t rig_count(const struct rig *rig, uint32_t k, enum spw_worker_counter counter)
 {
@@ -219,8 +218,7 @@ uint32_t rig_state(const struct rig *rig, uint32_t k, uint64_t number, struct sp
     return found.state;
 }
 
-/* ---- clients ----------------------------------------------------------------------------------
- */
+/* ---- clients -------------------------------------------------------------------------------- */
 
 void rig_attach(struct rig *rig, struct rig_client *client)
 {

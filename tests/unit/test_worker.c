@@ -49,8 +49,7 @@ static struct spw_done begin(struct rig_client *client, uint64_t first, uint32_t
     return rig_answer(&rig, client, 0);
 }
 
-/* ---- both ways --------------------------------------------------------------------------------
- */
+/* ---- both ways ------------------------------------------------------------------------------ */
 
 Test(worker, a_store_and_a_load_carry_the_bytes)
 {
@@ -151,8 +150,7 @@ Test(worker, loads_overtake_stores)
     rig_close(&rig);
 }
 
-/* ---- reserve ----------------------------------------------------------------------------------
- */
+/* ---- reserve -------------------------------------------------------------------------------- */
 
 Test(worker, a_chunk_that_is_there_is_accepted_without_a_slot)
 {
@@ -228,8 +226,7 @@ Test(worker, open_jobs_of_a_client_are_bounded)
     rig_close(&rig);
 }
 
-/* ---- limits -----------------------------------------------------------------------------------
- */
+/* ---- limits --------------------------------------------------------------------------------- */
 
 Test(worker, a_reserve_without_its_run_expires)
 {
@@ -296,8 +293,7 @@ Test(worker, a_ticket_is_run_once)
     rig_close(&rig);
 }
 
-/* ---- failing copies ---------------------------------------------------------------------------
- */
+/* ---- failing copies ------------------------------------------------------------------------- */
 
 Test(worker, one_bad_chunk_never_fails_the_others)
 {
@@ -445,8 +441,7 @@ Test(worker, an_old_completion_does_not_touch_the_next_job)
     rig_close(&rig);
 }
 
-/* ---- reset ------------------------------------------------------------------------------------
- */
+/* ---- reset ---------------------------------------------------------------------------------- */
 
 static struct spw_done reset(struct rig_client *client)
 {
@@ -516,8 +511,7 @@ Test(worker, a_store_with_an_old_space_generation_is_refused)
     rig_close(&rig);
 }
 
-/* ---- touch ------------------------------------------------------------------------------------
- */
+/* ---- touch ---------------------------------------------------------------------------------- */
 
 Test(worker, a_touch_makes_chunks_most_recent_deepest_first)
 {

@@ -34,8 +34,7 @@ static struct spw_done reserve(struct rig_client *client, uint64_t first, uint32
     return rig_answer(&rig, client, 0);
 }
 
-/* ---- coming and going -------------------------------------------------------------------------
- */
+/* ---- coming and going ----------------------------------------------------------------------- */
 
 Test(worker_clients, a_generation_is_acknowledged_once_it_is_served)
 {
@@ -170,8 +169,7 @@ Test(worker_clients, a_half_written_message_of_the_dead_holder_does_not_stop_the
     rig_close(&rig);
 }
 
-/* ---- stuck and greedy clients -----------------------------------------------------------------
- */
+/* ---- stuck and greedy clients --------------------------------------------------------------- */
 
 Test(worker_clients, commands_of_a_fenced_step_are_stale)
 {
@@ -321,8 +319,7 @@ Test(worker_clients, one_slot_serves_any_load_with_counted_refusals)
     rig_close(&rig);
 }
 
-/* ---- workers that end -------------------------------------------------------------------------
- */
+/* ---- workers that end ----------------------------------------------------------------------- */
 
 Test(worker_clients, a_successor_goes_on_with_living_clients_and_forgets_old_jobs)
 {
@@ -404,8 +401,7 @@ Test(worker_clients, a_successor_sends_beyond_what_the_dead_worker_sent)
     rig_close(&rig);
 }
 
-/* ---- the loop ---------------------------------------------------------------------------------
- */
+/* ---- the loop ------------------------------------------------------------------------------- */
 
 static volatile int stop;
 static int run_status;
