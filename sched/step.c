@@ -100,9 +100,10 @@ static void update_views(struct spw_client *client, uint64_t budget)
 
 int spw_step_begin(struct spw_client *client)
 {
-    uint64_t position[SPW_WORKERS_MAX], records = client->views.counts.records;
+    uint64_t position[SPW_WORKERS_MAX];
     if (!client)
         return -EINVAL;
+    uint64_t records = client->views.counts.records;
     spw_client_watch(client);
     int rc = spw_client_check(client);
     if (rc < 0)

@@ -336,7 +336,8 @@ static int attach_ctl(struct spw_pool *pool, enum spw_pool_role role, struct spw
     pool->ctl = (struct spw_ctl *)(void *)pool->region_ctl.header;
     if (role != SPW_ROLE_CLIENT)
         return 0;
-    uint32_t phase = spw_load_relaxed(&pool->ctl->phase);
+    /* [PH-1] acquire: phase before what it says is there */
+    uint32_t phase = spw_load_acquire(&pool->ctl->phase);
     if (!alive || phase == SPW_POOL_CLOSED)
         return spw_fail(err, -EOWNERDEAD, "pool \"%s\": its daemon is gone; start spillwayd", name);
     if (phase != SPW_POOL_SERVING)

@@ -80,6 +80,42 @@ Test(api_attach, a_step_says_how_far_each_view_was_brought_and_never_further)
     close_pool();
 }
 
+Test(api_attach, calls_without_a_handle_are_refused)
+{
+    struct spw_decision decision = {.size_bytes = sizeof(decision)};
+    struct spw_info info = {.size_bytes = sizeof(info)};
+    struct spw_completion done;
+    struct spw_ticket ticket = {.id = 1, .kind = SPW_JOB_LOAD, .chunks = 1};
+    struct spw_chunk_ref ref = {.index = 0};
+    struct spw_change change;
+    const uint32_t block = 0;
+    uint8_t key[API_KEY_BYTES] = {0}, verdict;
+    cr_expect_eq(spw_step_begin(NULL), -EINVAL);
+    cr_expect_eq(spw_step_end(NULL), -EINVAL);
+    cr_expect_eq(spw_space_open(NULL, NULL, NULL, NULL, 0), -EINVAL);
+    cr_expect_eq(spw_space_reset(NULL), -EINVAL);
+    cr_expect_eq(spw_request_open(NULL, NULL, NULL), -EINVAL);
+    cr_expect_eq(spw_request_extend(NULL, 0, key, sizeof(key), 1), -EINVAL);
+    cr_expect_eq(spw_request_boundary(NULL, 16, key, sizeof(key)), -EINVAL);
+    cr_expect_eq(spw_request_tokens(NULL, 1), -EINVAL);
+    cr_expect_eq(spw_request_cancel(NULL), -EINVAL);
+    cr_expect_eq(spw_lookup(NULL, 0, 0, &decision), -EINVAL);
+    cr_expect_eq(spw_probe(NULL, 0, key, sizeof(key), 1, &verdict), -EINVAL);
+    cr_expect_eq(spw_request_probe(NULL, 0, 0, 1, &verdict), -EINVAL);
+    cr_expect_eq(spw_touch(NULL), -EINVAL);
+    cr_expect_eq(spw_store_reserve(NULL, 0, &ref, 1, 1), -EINVAL);
+    cr_expect_eq(spw_load_begin(NULL, &decision, 0, &ref, 1, 1), -EINVAL);
+    cr_expect_eq(spw_run(NULL, &ticket, &block, 1, 1), -EINVAL);
+    cr_expect_eq(spw_cancel(NULL, &ticket), -EINVAL);
+    cr_expect_eq(spw_completions(NULL, &done, 1), -EINVAL);
+    cr_expect_eq(spw_changes(NULL, &change, 1), -EINVAL);
+    cr_expect_eq(spw_get_info(NULL, &info), -EINVAL);
+    cr_expect_eq(spw_kv_blocks(NULL, NULL, NULL, NULL), -EINVAL);
+    cr_expect_eq(spw_counters(NULL, NULL, 0), -EINVAL);
+    spw_request_finish(NULL);
+    spw_detach(NULL);
+}
+
 /* LC-3 */
 Test(api_attach, a_silent_client_stays_attached)
 {
