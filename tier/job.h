@@ -6,9 +6,10 @@
  *          reserve                  answered             run taken           first copy
  *     FREE --------> RESERVED -----------------> AWAIT_RUN ---------> QUEUED --------> COPYING
  *       \ begin                       /          |                    |                    |
- *        `---------> BEGUN ----------'           | cancelled, expired, | cancelled         | last
- * copy | its client gone     |                   | ended FREE <------------------------------------
- * DONE <---------------+--------------------+ completion sent
+ *        `---------> BEGUN ----------'           | cancelled, expired,| cancelled          | last copy
+ *                                                | its client gone    |                    | ended
+ *     FREE <------------------------------------ DONE <---------------+--------------------+
+ *            completion sent
  *
  *   roles     private to the worker's thread; a crash leaves nothing of them: the successor knows
  *             no ticket of its predecessor, the client library ends those jobs by -EOWNERDEAD

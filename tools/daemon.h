@@ -5,10 +5,12 @@
  *
  *   roles     writes ctl, alone; never maps payload for itself, never loads a GPU driver
  *   crash     workers go on while clients live; nothing in ctl is half-true: a space is whole
- * before `ready`, a reply before its seq, a worker is UP only with the incarnation it stored pairs
- * [WS-1] incarnation before a worker's phase -> the client's look at a step [MB-1] a request in the
- * mailbox before its seq -> read_mail() [MB-2] a reply before its seq -> the client that asked
- *             [PH-1] everything before the pool's phase -> attach, workers
+ *             before `ready`, a reply before its seq, a worker is UP only with the incarnation it
+ *             stored
+ *   pairs     [WS-1] incarnation before a worker's phase -> the client's look at a step
+ *             [MB-1] a request in the mailbox before its seq -> read_mail()
+ *             [MB-2] a reply before its seq -> the client that asked
+ *             [PH-1] everything before the pool's phase -> attach
  */
 #include <signal.h>
 
