@@ -15,9 +15,9 @@
  *            needed
  *   cookie   of a command: number of the job and a nonce, so an answer to a job that is no more is
  *            told from one that is
- *   pins     a private count a slot of the pool drives the pin bit in client.c: set inside the step,
- *            before the command is sent; cleared when the last load of the slot was taken by its
- *            worker, which then has a claim of its own, or when that worker is gone
+ *   pins     a private count a slot of the pool drives the pin bit in client.c: set inside the
+ *            step, before the command is sent; cleared when the last load of the slot was taken by
+ *            its worker, which then has a claim of its own, or when that worker is gone
  */
 #include "sched/list.h"
 #include "sched/replica.h"
