@@ -80,7 +80,7 @@ struct spw_group_config {
     uint32_t block_tokens;
     uint64_t window_tokens; /* sliding: window; chunked: attention chunk; else 0              */
     uint32_t chunk_bytes;   /* of one part, at most the pool's slot; divisible by blocks/chunk */
-    uint64_t nominal_bytes; /* what a paced host copier counts, 0 = chunk_bytes               */
+    uint64_t nominal_bytes; /* what a paced host copier counts, at most 2^50, 0 = chunk_bytes */
 };
 
 struct spw_space_config {
@@ -101,7 +101,8 @@ struct spw_space_config {
 /**
  * Open a space: equal configurations (all but rank_worker, the budget and gpu_prefix_cache) share
  * chunks, others never meet. Makes system calls; not inside a step. Freed with the client.
- * -EINVAL with words; -ENOSPC the pool knows too many spaces; -ETIMEDOUT the daemon did not answer.
+ * -EINVAL with words; -EBUSY a worker of @rank_worker keeps another rank of this space; -ENOSPC the
+ * pool knows too many spaces; -ETIMEDOUT the daemon did not answer.
  */
 SPW_API int spw_space_open(struct spw_client *client, const struct spw_space_config *config,
                            struct spw_space **out_space, char *error_text, uint64_t error_bytes);

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define NOMINAL_BYTES_MAX (1ull << 50) /* sums of it in 64 bits never wrap */
+
 static int refuse(char *text, size_t text_bytes, const char *what, uint64_t got, uint64_t least,
                   uint64_t most)
 {
@@ -25,6 +27,9 @@ static int check_group(const struct spw_geometry *geometry, const struct spw_spa
     if (group->chunk_bytes % record->blocks_per_chunk)
         return refuse(text, text_bytes, "chunk_bytes modulo blocks_per_chunk",
                       group->chunk_bytes % record->blocks_per_chunk, 0, 0);
+    if (group->nominal_bytes > NOMINAL_BYTES_MAX)
+        return refuse(text, text_bytes, "nominal_bytes", group->nominal_bytes, 0,
+                      NOMINAL_BYTES_MAX);
     if (group->reserved)
         return refuse(text, text_bytes, "a reserved field", group->reserved, 0, 0);
     return 0;

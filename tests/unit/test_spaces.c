@@ -1,0 +1,147 @@
+/* The daemon's list of spaces: what makes no sense is refused with words, equal ones are one. */
+#include "tools/spaces.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+TestSuite(spaces, .timeout = 20);
+
+static struct spw_ctl ctl;
+static struct spw_space_record record;
+static uint32_t rank_worker[SPW_RANKS_MAX];
+static char text[96]; /* as large as a reply's */
+
+static const struct spw_geometry geometry = {.workers = 4, .slot_bytes = 1024};
+
+/* Two groups of 512 and 256 bytes, two ranks on workers 0 and 1. */
+static void begin(void)
+{
+    memset(&ctl, 0, sizeof ctl);
+    memset(rank_worker, 0, sizeof rank_worker);
+    rank_worker[1] = 1;
+    record = (struct spw_space_record){
+        .fingerprint = "a model",
+        .blocks_per_chunk = 2,
+        .hash_unit_tokens = 16,
+        .groups = 2,
+        .ranks = 2,
+        .group = {{.block_tokens = 16, .chunk_bytes = 512, .nominal_bytes = 512},
+                  {.kind = 1, .block_tokens = 16, .window_tokens = 64, .chunk_bytes = 256}},
+    };
+}
+
+static int open_space(void)
+{
+    text[0] = 0;
+    return spw_spaces_open(&ctl, &geometry, &record, rank_worker, text, sizeof text);
+}
+
+static void refused(int error, const char *words)
+{
+    int rc = open_space();
+    cr_expect_eq(rc, error, "%d, not %d: %s", rc, error, text);
+    cr_expect(strstr(text, words), "\"%s\" lacks \"%s\"", text, words);
+}
+
+static uint64_t mask(uint32_t space, uint32_t rank)
+{
+    return spw_load_relaxed(&ctl.space[space].rank_workers[rank]);
+}
+
+Test(spaces, values_that_make_no_sense_are_refused_by_name, .init = begin)
+{
+    static const struct {
+        size_t at; /* of a 32-bit field of the record */
+        uint32_t value;
+        const char *words;
+    } bad[] = {
+#define FIELD(name) offsetof(struct spw_space_record, name)
+        {FIELD(blocks_per_chunk), 0, "blocks_per_chunk is 0"},
+        {FIELD(blocks_per_chunk), SPW_CHUNK_BLOCKS_MAX + 1, "blocks_per_chunk is 33"},
+        {FIELD(hash_unit_tokens), 0, "hash_unit_tokens is 0"},
+        {FIELD(groups), 0, "groups is 0"},
+        {FIELD(groups), SPW_GROUP_COUNT_MAX + 1, "groups is 17"},
+        {FIELD(groups), UINT32_MAX, "groups is 4294967295"},
+        {FIELD(ranks), 0, "ranks is 0"},
+        {FIELD(ranks), SPW_RANKS_MAX + 1, "ranks is 33"},
+        {FIELD(group[1].kind), 4, "kind is 4"},
+        {FIELD(group[1].block_tokens), 0, "block_tokens is 0"},
+        {FIELD(group[1].chunk_bytes), 0, "chunk_bytes is 0"},
+        {FIELD(group[1].chunk_bytes), 1026, "chunk_bytes is 1026"},
+        {FIELD(group[1].chunk_bytes), 255, "modulo blocks_per_chunk"},
+        {FIELD(group[1].nominal_bytes) + 4, 1u << 31, "nominal_bytes"},
+        {FIELD(group[1].reserved), 1, "reserved"},
+#undef FIELD
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        begin();
+        memcpy((char *)&record + bad[i].at, &bad[i].value, sizeof bad[i].value);
+        refused(-EINVAL, bad[i].words);
+        cr_expect_eq(spw_load_relaxed(&ctl.space[0].ready), 0, "%s", bad[i].words);
+    }
+    begin();
+    rank_worker[1] = 4;
+    refused(-EINVAL, "rank's worker is 4");
+    begin();
+    record.fingerprint[0] = 0;
+    refused(-EINVAL, "fingerprint");
+    memset(record.fingerprint, 'x', sizeof record.fingerprint);
+    refused(-EINVAL, "fingerprint");
+}
+
+Test(spaces, equal_ones_are_one_and_others_are_not, .init = begin)
+{
+    cr_assert_eq(open_space(), 0);
+    cr_expect_eq(spw_load_relaxed(&ctl.space[0].ready), 1);
+    cr_expect_eq(memcmp(&ctl.space[0].record, &record, sizeof record), 0);
+    cr_expect(mask(0, 0) == 1 && mask(0, 1) == 2);
+    strcpy(record.fingerprint, "another model");
+    cr_expect_eq(open_space(), 1);
+    strcpy(record.fingerprint, "a model");
+    cr_expect_eq(open_space(), 0);
+}
+
+Test(spaces, one_fingerprint_with_two_geometries_is_told_with_both_values, .init = begin)
+{
+    cr_assert_eq(open_space(), 0);
+    record.group[1].chunk_bytes = 128;
+    refused(-EINVAL, "chunk_bytes is 256 in this pool's space of that fingerprint, not 128");
+    begin();
+    cr_assert_eq(open_space(), 0);
+    record.group[1].window_tokens = 65;
+    refused(-EINVAL, "window_tokens is 64");
+    record.ranks = 1;
+    refused(-EINVAL, "ranks is 2");
+    record.groups = 1;
+    refused(-EINVAL, "groups is 2");
+}
+
+Test(spaces, a_worker_keeps_one_rank_and_a_rank_may_have_many_workers, .init = begin)
+{
+    rank_worker[1] = 0;
+    refused(-EBUSY, "worker 0 keeps rank 0 of this space, not rank 1");
+    cr_expect_eq(spw_load_relaxed(&ctl.space[0].ready), 0);
+    rank_worker[1] = 1;
+    cr_assert_eq(open_space(), 0);
+    rank_worker[0] = 1;
+    rank_worker[1] = 2;
+    refused(-EBUSY, "worker 1 keeps rank 1 of this space, not rank 0");
+    cr_expect(mask(0, 0) == 1 && mask(0, 1) == 2, "a refusal enters nothing");
+    rank_worker[0] = 2;
+    rank_worker[1] = 3;
+    cr_assert_eq(open_space(), 0);
+    cr_expect(mask(0, 0) == 5 && mask(0, 1) == 10, "another engine's workers are added");
+}
+
+Test(spaces, a_full_list_is_told_and_the_known_ones_still_open, .init = begin)
+{
+    for (int s = 0; s < (int)SPW_SPACES_MAX; s++) {
+        snprintf(record.fingerprint, sizeof record.fingerprint, "model %d", s);
+        cr_assert_eq(open_space(), s);
+    }
+    strcpy(record.fingerprint, "one too many");
+    refused(-ENOSPC, "64 spaces");
+    strcpy(record.fingerprint, "model 63");
+    cr_expect_eq(open_space(), 63);
+}
