@@ -148,7 +148,7 @@ static void print_text(const struct spw_pool *pool, const struct pool_view *view
                k, worker_word(worker), worker->ready, worker->filling, worker->retired,
                worker->restarts, worker->counter[SPW_WORKER_chunks_stored],
                worker->counter[SPW_WORKER_chunks_loaded], worker->counter[SPW_WORKER_evicted],
-               (double)worker->bytes_queued / 1e6);
+               (double)(worker->bytes_queued - worker->bytes_done) / 1e6);
     }
     if (view->clients)
         printf("\n%6s %10s %12s %8s  %s\n", "client", "pid", "step", "in step", "label");

@@ -148,6 +148,18 @@ Test(adopt, says_nothing_of_a_retired_slot_whose_key_lives_elsewhere)
     stop();
 }
 
+/* Else the stream would count as busy for ever, and places in it as not yet reached. */
+Test(adopt, what_was_queued_went_with_its_worker)
+{
+    start();
+    spw_store_relaxed(&tiny.pool.feed[0]->bytes_queued, 7000);
+    spw_store_relaxed(&tiny.pool.feed[0]->bytes_done, 4000);
+    succeed();
+    cr_expect_eq(spw_load_relaxed(&tiny.pool.feed[0]->bytes_queued), 7000, "it only grows");
+    cr_expect_eq(spw_load_relaxed(&tiny.pool.feed[0]->bytes_done), 7000);
+    stop();
+}
+
 /* rings 7: whatever was done once is done again, and nothing goes back. */
 Test(adopt, again_and_again_changes_nothing_but_grows)
 {
