@@ -6,6 +6,7 @@
 #include <string.h>
 
 #define INDEX_BITS 20u
+_Static_assert(SPW_JOBS_MAX == 1u << INDEX_BITS, "a ticket holds the index");
 
 static const uint8_t allowed[SPW_JOB_STATE_COUNT] = {
     [SPW_JOB_FREE] = 1 << SPW_JOB_RESERVED | 1 << SPW_JOB_BEGUN,
@@ -67,7 +68,7 @@ void spw_job_list_remove(struct spw_job_list *list, struct spw_job *job)
 int spw_jobs_init(struct spw_jobs *jobs, uint32_t limit)
 {
     memset(jobs, 0, sizeof(*jobs));
-    if (limit == 0 || limit > 1u << INDEX_BITS)
+    if (limit == 0 || limit > SPW_JOBS_MAX)
         return -EINVAL;
     jobs->job = calloc(limit, sizeof(*jobs->job)); /* pages are touched as jobs are used */
     if (!jobs->job)

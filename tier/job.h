@@ -6,8 +6,8 @@
  *          reserve                  answered             run taken           first copy
  *     FREE --------> RESERVED -----------------> AWAIT_RUN ---------> QUEUED --------> COPYING
  *       \ begin                       /          |                    |                    |
- *        `---------> BEGUN ----------'           | cancelled, expired,| cancelled          | last copy
- *                                                | its client gone    |                    | ended
+ *        `---------> BEGUN ----------'           | cancelled, expired,| cancelled          | last
+ *                                                | its client gone    |                    | copy
  *     FREE <------------------------------------ DONE <---------------+--------------------+
  *            completion sent
  *
@@ -18,6 +18,8 @@
  */
 #include "shm/base.h"
 #include "tier/queue.h"
+
+#define SPW_JOBS_MAX (1u << 20) /* of a worker: a ticket holds the index in 20 bits */
 
 enum spw_job_state {
     SPW_JOB_FREE,
@@ -88,7 +90,7 @@ void spw_job_move(struct spw_job *job, enum spw_job_state to);
 /** Static string. */
 const char *spw_job_state_name(enum spw_job_state state);
 
-/** @limit  jobs that may be open at once, 1..2^20. 0, -EINVAL, -ENOMEM. */
+/** @limit  jobs that may be open at once, 1..SPW_JOBS_MAX. 0, -EINVAL, -ENOMEM. */
 int spw_jobs_init(struct spw_jobs *jobs, uint32_t limit);
 void spw_jobs_fini(struct spw_jobs *jobs);
 

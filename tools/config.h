@@ -42,7 +42,7 @@ struct spw_config {
     uint64_t load_rate;
     uint64_t queue_chunks; /* stores that may wait in one worker's queue */
 
-    uint64_t max_clients;      /* 1..SPW_CONFIG_CLIENTS_MAX */
+    uint64_t max_clients;      /* 2..SPW_CONFIG_CLIENTS_MAX, the last one is kept for tools */
     uint64_t update_records;   /* of one worker's update ring, a power of two */
     uint64_t command_slots;    /* of one client's ring to one worker, a power of two */
     uint64_t completion_slots; /* of one worker's ring to one client, a power of two */

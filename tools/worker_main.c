@@ -9,6 +9,7 @@
 
 #include "shm/alive.h"
 #include "tier/host_copier.h"
+#include "tier/job.h"
 #include "tier/worker.h"
 #include "tools/daemon.h"
 
@@ -20,6 +21,13 @@ static uint64_t now_ns(void *ctx)
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* Each job is owed one completion at most; all clients' together fit the table. */
+static uint32_t jobs_of_a_client(const struct spw_geometry *geometry)
+{
+    uint32_t most = SPW_JOBS_MAX / geometry->clients;
+    return geometry->completion_slots < most ? geometry->completion_slots : most;
 }
 
 static int run(const struct spw_config *config, struct spw_pool *pool, uint32_t k,
@@ -42,7 +50,7 @@ static int run(const struct spw_config *config, struct spw_pool *pool, uint32_t 
         .k = k,
         .copier = copier,
         .queue_chunks = (uint32_t)config->queue_chunks,
-        .client_jobs_max = pool->geometry.completion_slots, /* each is owed one at most */
+        .client_jobs_max = jobs_of_a_client(&pool->geometry),
         .run_limit_ns = config->run_limit_ns,
         .fence_limit_ns = config->fence_limit_ns,
         .orphan_ns = config->orphan_ns,

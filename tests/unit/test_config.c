@@ -133,10 +133,10 @@ ParameterizedTestParameters(config, numbers_are_checked)
     static struct bad_numbers params[] = {
         {"--workers", "0"},
         {"--capacity-chunks", "0"},
-        {"--chunk-bytes", "0"},
+        {"--chunk-bytes", "4GiB"},
         {"--kv-blocks", "0"},
         {"--queue-chunks", "0"},
-        {"--max-clients", "0"},
+        {"--max-clients", "1"},
         {"--update-ring-records", "0"},
         {"--command-ring-slots", "0"},
         {"--completion-ring-slots", "1000"},
