@@ -39,7 +39,8 @@ struct spw_open_job {
     uint32_t number;
     uint32_t nonce;
     uint32_t worker;
-    bool doomed; /* its request is gone: end it as soon as the ticket is known */
+    uint32_t chunks; /* ASKED: for so many; an answer speaks of no more */
+    bool doomed;     /* its request is gone: end it as soon as the ticket is known */
     uint64_t incarnation;
     uint64_t ticket;
     uint64_t cookie;      /* the caller's                                        */

@@ -136,6 +136,7 @@ static int begin(struct spw_request *request, uint32_t rank, const struct spw_ch
     struct spw_open_job *job = spw_book_open(&client->book, SPW_OPEN_LOAD);
     job->worker = k;
     job->incarnation = incarnation;
+    job->chunks = (uint32_t)found;
     job->cookie = cookie;
     spw_book_assign(job, request);
     for (int i = 0; i < found; i++) {

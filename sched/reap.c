@@ -13,10 +13,11 @@ static bool answers(const struct spw_open_job *job, const struct spw_done *done,
         return done->kind == SPW_DONE_RESET && job->waits_for >> k & 1 &&
                (uint32_t)job->incarnations[k] == done->incarnation;
     bool store = job->kind == SPW_OPEN_STORE;
+    uint32_t most = job->state == SPW_OPEN_ASKED ? job->chunks : SPW_JOB_CHUNKS_MAX;
     uint8_t kind = job->state == SPW_OPEN_ASKED ? (store ? SPW_DONE_RESERVE : SPW_DONE_BEGIN)
                                                 : (store ? SPW_DONE_STORE : SPW_DONE_LOAD);
     return done->kind == kind && job->state != SPW_OPEN_HANDED && job->worker == k &&
-           (uint32_t)job->incarnation == done->incarnation && done->count <= SPW_JOB_CHUNKS_MAX;
+           (uint32_t)job->incarnation == done->incarnation && done->count <= most;
 }
 
 static struct spw_completion completion_of(const struct spw_open_job *job, int32_t status)

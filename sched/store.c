@@ -106,6 +106,7 @@ int spw_store_reserve(struct spw_request *request, uint32_t rank,
     }
     job->worker = k;
     job->incarnation = incarnation;
+    job->chunks = (uint32_t)rc;
     job->cookie = cookie;
     spw_book_assign(job, request);
     send_reserve(request, rank, k, incarnation, chunks, (uint32_t)rc, job);
