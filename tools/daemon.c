@@ -191,6 +191,9 @@ static void answer(struct daemon *daemon, uint32_t c, uint64_t seq)
         memcpy(&asked, mail->bytes, sizeof asked); /* once; only the copy is looked at */
         status = spw_spaces_open(daemon->pool.ctl, &daemon->pool.geometry, &asked.record,
                                  asked.rank_worker, text, sizeof text);
+        for (char *letter = asked.record.fingerprint; *letter && status >= 0; letter++)
+            if ((unsigned char)*letter < ' ' || *letter == 127)
+                *letter = '?'; /* of another process: it doesn't drive our terminal */
         if (status >= 0)
             say(daemon, "client %u uses space %d, \"%.255s\"", c, status, asked.record.fingerprint);
     }
