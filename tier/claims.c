@@ -66,7 +66,7 @@ int spw_claims_take(struct spw_claims *claims, uint32_t shard, uint32_t slot, ui
     if (*count == 0)
         spw_bit_set(claims->own, spw_claim_bit(claims->claim_words, shard, slot));
     SPW_CRASH_POINT("claims.bit_set");
-    spw_fence_full(); /* [CM-1] the bit before the entry is read */
+    spw_fence_full(); /* [CM-1] full fence: the bit before the entry is read */
     int rc = check_entry(claims, shard, slot, fill);
     if (rc == 0)
         ++*count;

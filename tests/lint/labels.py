@@ -1,20 +1,22 @@
 """Ordering labels: each [XX-1] is declared once and stands at both ends of its pair.
 
 A declaration is a line of a file-opening comment that says `[XX-1] publish -> drain`. An end is an
-ordinary comment at the operation, beginning with the label; doc comments are neither. The letters
-of a label belong to one declaring file, so that a label has one meaning.
+ordinary comment at the operation, beginning with the label; doc comments are neither. The ends say
+which side they are: `release` and `acquire`, or `full` fences. The letters of a label belong to one
+declaring file, so that a label has one meaning.
 """
 import re
 
 from common import c_files, comments_of, line_of, main
 
 LABEL = re.compile(r"\[([A-Z]{2,3})-(\d+)\]")
+SIDE = re.compile(r"\b(release|acquire|full)\b")
 DECLARED = re.compile(r"\[([A-Z]{2,3}-\d+)\][^\[]{1,120}?->")
 FOLDERS = ("shm", "tier", "gpu", "sched", "tools")
 
 
 def lint(files):
-    out, declared, ends, letters = [], {}, {}, {}
+    out, declared, ends, letters, words = [], {}, {}, {}, {}
     for path, text in c_files(files, FOLDERS).items():
         opening = True
         for offset, comment in comments_of(text):
@@ -34,9 +36,12 @@ def lint(files):
                 continue
             for m in LABEL.finditer(comment):
                 ends.setdefault(f"{m.group(1)}-{m.group(2)}", []).append(where)
+                words.setdefault(f"{m.group(1)}-{m.group(2)}", set()).update(SIDE.findall(comment))
     for label, where in ends.items():
         if len(where) < 2:
             out.append((*where[0], f"[{label}] has one end only"))
+        elif "full" not in words[label] and not words[label] >= {"release", "acquire"}:
+            out.append((*where[0], f"[{label}] has one side only: no release, or no acquire, and no full fence"))
         if label not in declared:
             out.append((*where[0], f"[{label}] is declared in no file-opening comment (`[{label}] this -> that`)"))
     for label, where in declared.items():
@@ -51,6 +56,7 @@ if __name__ == "__main__":
     gate = "/* opening */\nint x; /* [AB-2] release */\n/* [AB-2] acquire */\n"
     main(lint,
          bad=[("one end", {"shm/a.h": head, "shm/a.c": "/* o */\n" + one + gate}),
+              ("two ends of one side", {"shm/a.h": head, "shm/a.c": "/* o */\n" + one + one + gate}),
               ("second end only in a doc comment", {"shm/a.h": head + "/** [AB-1] acquire */\n", "shm/a.c": "/* o */\n" + one + gate}),
               ("not declared", {"shm/a.c": "/* o */\n" + one + two}),
               ("declared, never used", {"shm/a.h": head, "shm/a.c": "/* o */\n" + one + two}),
