@@ -41,6 +41,13 @@ def variants(model):
             yield match[1], match[2].split(), reason, ' '.join(parts)
 
 
+def statements(folder, flags, model):
+    """Returns the checker's list of all statements, none merged with the next (-o3)."""
+    subprocess.run(['spin', '-a', '-o3', *flags, model], cwd=folder, capture_output=True)
+    subprocess.run([CC, '-O0', '-w', '-DSAFETY', '-o', 'list', 'pan.c'], cwd=folder)
+    return subprocess.run(['./list', '-d'], cwd=folder, capture_output=True, text=True).stdout
+
+
 def search(model, flags, whole):
     """Builds and runs the checker in a folder of its own; returns what it printed."""
     with tempfile.TemporaryDirectory(prefix='spw-model-') as folder:
@@ -59,8 +66,7 @@ def search(model, flags, whole):
             return 'timed out'
         report = done.stdout + done.stderr
         if whole:
-            report += subprocess.run(['./pan', '-d'], cwd=folder, capture_output=True,
-                                     text=True).stdout
+            report += statements(folder, flags, os.path.abspath(model))
         return report
 
 
