@@ -142,6 +142,12 @@ static void make_lanes(struct spw_client *client)
     }
 }
 
+static void wake(const struct spw_client *client, uint32_t k)
+{
+    spw_doorbell_ring(spw_doorbell_low_half(&client->own->head->lane[k].command_tail),
+                      &client->pool.feed[k]->asleep);
+}
+
 static int take_object(struct spw_client *client, const char *label, struct spw_error *err)
 {
     int c = spw_pool_take_client(&client->pool, false, err);
@@ -158,8 +164,7 @@ static int take_object(struct spw_client *client, const char *label, struct spw_
     client->generation = spw_client_take_over(client->own);
     make_lanes(client);
     for (uint32_t k = 0; k < client->workers; k++)
-        spw_doorbell_ring(spw_doorbell_low_half(&head->lane[k].command_tail),
-                          &client->pool.feed[k]->asleep);
+        wake(client, k);
     return 0;
 }
 
@@ -189,6 +194,7 @@ static int await_workers(const struct spw_client *client, uint64_t timeout_ns,
                             "pool \"%s\": worker %d did not acknowledge client %" PRIu32
                             " within %" PRIu64 " ms; is it stuck?",
                             client->pool.path.name, k, client->number, timeout_ns / 1000000);
+        wake(client, (uint32_t)k); /* no word that it sleeps on has moved since the generation */
         nap();
     }
     return 0;
