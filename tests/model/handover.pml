@@ -33,6 +33,7 @@
  *   holds | no worker dies
  *   holds -DDEATH | the worker may die, and is succeeded or not
  *   holds -DNO_SCAN_FENCE | no fence between generation and scan: that of the first step is enough
+ *   holds -DNO_WAIT -DOWN_BLOCKS_LATER | nor do HITs need the acknowledgement: reclaim reads the generation behind its fence
  *   fails -DGENERATION_FIRST | invalid end state or hit_lost | the generation is stored before words and lane are in order
  *   fails -DBASE_IS_TAIL | invalid end state or old_command | the base is the tail: half a command lies behind it
  *   fails -DBASE_IS_TAIL -DNO_GENERATION_IN_COMMAND | old_command or invalid end state | the same, and commands carry no generation
@@ -41,7 +42,7 @@
  *   fails -DACK_BEFORE_COPIES | old_copy | acknowledged before the copies of holder 1 ended
  *   fails -DACK_BEFORE_HEAD -DDEATH | invalid end state | acknowledged before the head is stored
  *   fails -DNO_WAIT | old_copy | holder 2 doesn't wait for acknowledgements
- *   fails -DGENERATION_BEFORE_FENCE -DNO_WAIT | hit_lost or old_copy | reclaim reads the generation before its full fence
+ *   fails -DGENERATION_BEFORE_FENCE -DNO_WAIT -DOWN_BLOCKS_LATER | hit_lost | neither, and reclaim reads the generation before its full fence
  *   fails -DLOCK_FIRST | invalid end state or hit_lost | the lock is asked before the generation is read
  *   fails -DSUCCESSOR_SERVES -DDEATH | invalid end state | a successor takes the object for served whatever acked says
  */
@@ -128,7 +129,9 @@ N4: FULL_FENCE;
 N5: (ctl != UP || LOAD(ACKED) == 2);
 #endif
     old_copy = (copies_for[1] != 0);
+#ifndef OWN_BLOCKS_LATER
     assert(!old_copy);
+#endif
 N6: cursor = LOAD(RING_TAIL);
     hit = (LOAD(ENTRY) == READY);
     /* the first step */
