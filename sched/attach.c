@@ -22,8 +22,8 @@
 #define TIMEOUT_NS      5000000000ull
 #define POLL_NS         200000ull
 #define OPEN_JOBS       1023u /* x 64 chunks: a 16-bit count of pins a slot holds them all */
-#define SCAN_ROUNDS     8u  /* of the views at attach; what is left is done in steps    */
-#define WATCH_CALLS     16u /* one call in so many looks at the clock                   */
+#define SCAN_ROUNDS     8u    /* of the views at attach; what is left is done in steps    */
+#define WATCH_CALLS     16u   /* one call in so many looks at the clock                   */
 #define STANDS_STILL_NS 1000000000ull
 
 static uint64_t now_ns(void)
@@ -189,6 +189,12 @@ static int await_workers(const struct spw_client *client, uint64_t timeout_ns,
     uint64_t start = now_ns();
     int k;
     while ((k = unacknowledged(client)) >= 0) {
+        /* relaxed: closed for good. A new daemon holds the lock a moment before it closes what a
+         * dead one left, so that this pool seemed to be served */
+        if (spw_load_relaxed(&client->pool.ctl->phase) == SPW_POOL_CLOSED)
+            return spw_fail(err, -EAGAIN,
+                            "pool \"%s\" is being replaced by a new daemon; try again",
+                            client->pool.path.name);
         if (now_ns() - start >= timeout_ns)
             return spw_fail(err, -ETIMEDOUT,
                             "pool \"%s\": worker %d did not acknowledge client %" PRIu32

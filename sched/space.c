@@ -55,12 +55,16 @@ static bool has_reply(const struct spw_client *client, uint64_t seq)
            spw_load_relaxed(&reply->generation) == client->generation;
 }
 
-static int await_reply(const struct spw_client *client, uint64_t seq, struct spw_error *err)
+static int await_reply(struct spw_client *client, uint64_t seq, struct spw_error *err)
 {
     const struct timespec pause = {.tv_nsec = (long)POLL_NS};
     const struct spw_reply *reply = &client->pool.ctl->reply[client->number];
     char text[sizeof(reply->text) + 1] = "";
     for (uint64_t start = now_ns(); !has_reply(client, seq);) {
+        int rc = spw_client_check(client); /* nobody answers in a pool that is over */
+        if (rc < 0)
+            return spw_fail(err, rc, "pool \"%s\" was restarted: attach again",
+                            client->pool.path.name);
         if (now_ns() - start >= client->timeout_ns)
             return spw_fail(err, -ETIMEDOUT,
                             "pool \"%s\": its daemon did not answer within %" PRIu64 " ms",

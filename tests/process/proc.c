@@ -128,15 +128,26 @@ static struct spw_pool_path path_of(const struct proc_pool *pool)
     return path;
 }
 
-int proc_await(struct proc_pool *pool)
+/* A new daemon holds the lock a moment before it closes what a dead one left: look whose it is. */
+static int attach_new(const struct proc_pool *pool, enum spw_pool_role role, struct spw_pool *out)
 {
     struct spw_pool_path path = path_of(pool);
     struct spw_error err;
+    int rc = spw_pool_attach(&path, role, SPW_CLIENTS_MAX, out, &err);
+    if (rc == 0 && spw_load_relaxed(&out->ctl->daemon_pid) != (uint64_t)pool->daemon) {
+        spw_pool_detach(out);
+        rc = -EAGAIN;
+    }
+    return rc;
+}
+
+int proc_await(struct proc_pool *pool)
+{
     uint64_t until = proc_now_ms() + PROC_LIMIT_MS;
     struct spw_pool *probe = calloc(1, sizeof *probe);
     need(probe, "no memory");
     int rc;
-    while ((rc = spw_pool_attach(&path, SPW_ROLE_CLIENT, SPW_CLIENTS_MAX, probe, &err)) < 0) {
+    while ((rc = attach_new(pool, SPW_ROLE_CLIENT, probe)) < 0) {
         if (ended(pool->daemon)) {
             rc = 1000 + support_wait(pool->daemon, PROC_LIMIT_MS);
             pool->daemon = 0;
@@ -148,7 +159,7 @@ int proc_await(struct proc_pool *pool)
     }
     if (rc == 0) {
         spw_pool_detach(probe);
-        rc = spw_pool_attach(&path, SPW_ROLE_TOOL, 0, probe, &err);
+        rc = attach_new(pool, SPW_ROLE_TOOL, probe);
     }
     if (rc == 0)
         pool->seen = probe;

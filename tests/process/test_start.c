@@ -292,10 +292,13 @@ Test(process_start, a_killed_daemon_is_followed_by_a_new_start_and_clients_are_t
         struct spw_pool *old = pool.seen;
         proc_spawn(&pool);
         cr_assert_eq(proc_await(&pool), 0);
-        cr_expect_eq(spw_step_begin(actor.client), -ECONNRESET);
-        cr_expect_eq(spw_step_begin(actor.client), -ENOTCONN);
+        int told = spw_step_begin(actor.client);
+        cr_expect_eq(told, -ECONNRESET, "round %d: %d", round, told);
+        told = spw_step_begin(actor.client);
+        cr_expect_eq(told, -ENOTCONN, "round %d: %d", round, told);
         struct spw_completion done;
-        cr_expect_eq(spw_completions(actor.client, &done, 1), -ENOTCONN);
+        told = spw_completions(actor.client, &done, 1);
+        cr_expect_eq(told, -ENOTCONN, "round %d: %d", round, told);
         actor_close(&actor);
         cr_assert_eq(actor_open(&actor, &who), 0);
         cr_expect_eq(actor_store(&actor, 1, 3), 3);
@@ -313,6 +316,32 @@ Test(process_start, a_killed_daemon_is_followed_by_a_new_start_and_clients_are_t
     actor_close(&actor);
     cr_expect_eq(proc_stop(&pool, SIGTERM), 0);
     cr_expect_eq(proc_files(&pool), 0);
+    proc_close(&pool);
+}
+
+Test(process_start, an_attach_between_a_new_daemons_lock_and_its_first_act_ends_at_once)
+{
+    struct proc_pool pool;
+    struct proc_config config = {0};
+    const char *const hold[] = {"hold", NULL};
+    struct spw_region region = {0};
+    struct spw_error err;
+    int fd;
+    cr_assert(proc_start(&pool, &config));
+    proc_kill_daemon(&pool);
+    proc_signal_worker(&pool, 0, SIGKILL);
+    while (spw_lock_held(pool.seen->lock_fd, SPW_LOCK_WORKER(0)) == 1)
+        usleep(1000);
+    /* what a new daemon does first, and then, late, next */
+    cr_assert_eq(spw_lock_take(pool.seen->lock_fd, SPW_LOCK_DAEMON), 0);
+    pid_t peer = proc_peer(&pool, &fd, hold);
+    usleep(300000);
+    cr_expect_eq(spw_lock_held(pool.seen->lock_fd, SPW_LOCK_CLIENT(0)), 1, "it isn't attaching");
+    cr_assert_eq(spw_region_attach(&pool.seen->path, SPW_REGION_CTL, 0, true, 0, &region, &err), 0);
+    spw_store_relaxed(&((struct spw_ctl *)(void *)region.header)->phase, SPW_POOL_CLOSED);
+    spw_region_detach(&region);
+    cr_expect_eq(support_wait(peer, 2000), 2, "it goes on waiting for a worker that is dead");
+    close(fd);
     proc_close(&pool);
 }
 
