@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "sched/counters.h"
 #include "shm/alive.h"
 #include "tier/counters.h"
 #include "tier/layout.h"
@@ -28,6 +29,7 @@ struct client_view {
     uint64_t generation, pid, step;
     bool in_step;
     char label[48];
+    uint64_t counter[SPW_CLIENT_COUNTER_COUNT];
 };
 
 struct pool_view {
@@ -102,6 +104,8 @@ static void gather_clients(const struct spw_pool *pool, struct pool_view *out)
         client->step = spw_load_relaxed(&head->step);
         for (uint32_t k = 0; k < pool->geometry.workers; k++)
             client->in_step |= spw_load_relaxed(&head->applied[k]) != 0;
+        for (uint32_t i = 0; i < SPW_CLIENT_COUNTER_COUNT; i++)
+            client->counter[i] = spw_load_relaxed(&head->counter[i]);
         for (size_t i = 0; i + 1 < sizeof client->label; i++) {
             char letter =
                 head->label[i]; /* another process may write it: copied, closed, cleaned */
@@ -131,6 +135,33 @@ static int status_of(const struct spw_pool *pool, const struct pool_view *view)
     return SPW_EXIT_OK;
 }
 
+static void print_counter(const char *name, uint64_t sum, const char *text)
+{
+    printf("  %-22s %14" PRIu64 "  %s\n", name, sum, text);
+}
+
+static void print_worker_counters(uint32_t workers, const struct pool_view *view)
+{
+    printf("\ncounters, all workers together\n");
+    for (uint32_t i = 0; i < SPW_WORKER_COUNTER_COUNT; i++) {
+        uint64_t sum = 0;
+        for (uint32_t k = 0; k < workers; k++)
+            sum += view->worker[k].counter[i];
+        print_counter(spw_worker_counter_name(i), sum, spw_worker_counter_text(i));
+    }
+}
+
+static void print_client_counters(const struct pool_view *view)
+{
+    printf("\ncounters, all clients that are attached together\n");
+    for (uint32_t i = 0; i < SPW_CLIENT_COUNTER_COUNT; i++) {
+        uint64_t sum = 0;
+        for (uint32_t c = 0; c < view->clients; c++)
+            sum += view->client[c].counter[i];
+        print_counter(spw_client_counter_name(i), sum, spw_client_counter_text(i));
+    }
+}
+
 static void print_text(const struct spw_pool *pool, const struct pool_view *view)
 {
     const struct spw_geometry *geometry = &pool->geometry;
@@ -157,14 +188,9 @@ static void print_text(const struct spw_pool *pool, const struct pool_view *view
         printf("%6u %10" PRIu64 " %12" PRIu64 " %8s  %s\n", client->c, client->pid, client->step,
                client->in_step ? "yes" : "no", client->label);
     }
-    printf("\ncounters, all workers together\n");
-    for (uint32_t i = 0; i < SPW_WORKER_COUNTER_COUNT; i++) {
-        uint64_t sum = 0;
-        for (uint32_t k = 0; k < geometry->workers; k++)
-            sum += view->worker[k].counter[i];
-        printf("  %-22s %14" PRIu64 "  %s\n", spw_worker_counter_name(i), sum,
-               spw_worker_counter_text(i));
-    }
+    print_worker_counters(geometry->workers, view);
+    if (view->clients)
+        print_client_counters(view);
 }
 
 static json_t *worker_json(uint32_t k, const struct worker_view *worker)
@@ -181,18 +207,25 @@ static json_t *worker_json(uint32_t k, const struct worker_view *worker)
                      "bytes_queued", (json_int_t)worker->bytes_queued, "counters", counters);
 }
 
+static json_t *client_json(const struct client_view *client)
+{
+    json_t *counters = json_object();
+    for (uint32_t i = 0; i < SPW_CLIENT_COUNTER_COUNT; i++)
+        json_object_set_new(counters, spw_client_counter_name(i),
+                            json_integer((json_int_t)client->counter[i]));
+    return json_pack("{s:i, s:I, s:I, s:I, s:b, s:s, s:o}", "client", (int)client->c, "generation",
+                     (json_int_t)client->generation, "pid", (json_int_t)client->pid, "step",
+                     (json_int_t)client->step, "in_step", client->in_step, "label", client->label,
+                     "counters", counters);
+}
+
 static void print_json(const struct spw_pool *pool, const struct pool_view *view)
 {
     json_t *workers = json_array(), *clients = json_array();
     for (uint32_t k = 0; k < pool->geometry.workers; k++)
         json_array_append_new(workers, worker_json(k, &view->worker[k]));
     for (uint32_t i = 0; i < view->clients; i++)
-        json_array_append_new(
-            clients,
-            json_pack("{s:i, s:I, s:I, s:I, s:b, s:s}", "client", (int)view->client[i].c,
-                      "generation", (json_int_t)view->client[i].generation, "pid",
-                      (json_int_t)view->client[i].pid, "step", (json_int_t)view->client[i].step,
-                      "in_step", view->client[i].in_step, "label", view->client[i].label));
+        json_array_append_new(clients, client_json(&view->client[i]));
     json_t *root = json_pack(
         "{s:i, s:s, s:s, s:b, s:I, s:i, s:i, s:i, s:o, s:o}", "schema", 1, "pool", pool->path.name,
         "phase", phase_name(view->phase), "daemon_alive", view->daemon_alive, "daemon_pid",
