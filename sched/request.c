@@ -124,7 +124,8 @@ int spw_request_extend(struct spw_request *request, uint32_t group, const void *
     rc = prepare_keys(request, group, key_bytes, count);
     if (rc < 0)
         return rc;
-    memcpy(mine->key + mine->count * key_bytes, keys, count * key_bytes);
+    if (count > 0) /* else there may be no array at all */
+        memcpy(mine->key + mine->count * key_bytes, keys, count * key_bytes);
     for (uint64_t i = mine->count; i < mine->count + count; i++) {
         uint64_t digest[2];
         spw_chunk_digest(request->space->number, group, mine->key + i * key_bytes, key_bytes,

@@ -69,7 +69,7 @@ static const struct spw_option table[] = {
     {"orphan", "limits", SPW_OPTION_DURATION, FIELD(orphan_ns), 0, 24 * 3600 * SECOND_NS, NULL,
      "60s", "how long workers live on without daemon and clients"},
     {"drain-limit", "limits", SPW_OPTION_DURATION, FIELD(drain_limit_ns), 0, 3600 * SECOND_NS, NULL,
-     "5s", "how long a clean stop waits for queued stores"},
+     "5s", "how long a clean stop waits for the copies that are running"},
 };
 
 static int check_name(const struct spw_config *config, char *err, size_t err_bytes)

@@ -50,7 +50,7 @@ struct spw_config {
     uint64_t run_limit_ns;   /* from reserve or begin to its run */
     uint64_t fence_limit_ns; /* inside one step, before the client is fenced */
     uint64_t orphan_ns;      /* workers' life without daemon and clients */
-    uint64_t drain_limit_ns; /* for queued stores at a clean stop */
+    uint64_t drain_limit_ns; /* for copies that run at a clean stop */
 
     bool quiet; /* print nothing but errors */
 

@@ -73,6 +73,8 @@ Test(request, keys_that_make_no_sense_are_refused)
     cr_expect_eq(spw_request_extend(request, 0, key, 65, 1), -EINVAL);
     cr_expect_eq(spw_request_extend(request, 1, key, 8, 1), -EINVAL);
     cr_expect_eq(spw_request_extend(request, 0, key, 8, UINT64_MAX / 4), -ENOMEM);
+    cr_expect_eq(spw_request_extend(request, 0, NULL, 8, 1), -EINVAL);
+    cr_expect_eq(spw_request_extend(request, 0, NULL, 8, 0), 0, "nothing is added");
     cr_expect_eq(spw_request_extend(request, 0, key, 64, 1), 0);
     cr_expect_eq(spw_request_extend(request, 0, key, 32, 1), -EINVAL, "another length");
     cr_expect_eq(spw_request_tokens(request, 5), -EINVAL, "tokens only grow");
