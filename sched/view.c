@@ -135,31 +135,38 @@ static void note(struct spw_view *view)
     view->phase = SPW_VIEW_SCAN;
 }
 
+struct found {
+    uint64_t tag;
+    enum spw_replica_state state;
+};
+
 /* The live entries among slots [first, first + count). */
 static uint32_t read_entries(const struct spw_views *views, const struct spw_view *view,
-                             uint32_t first, uint32_t count, struct spw_entry_copy *out)
+                             uint32_t first, uint32_t count, struct found *out)
 {
     uint32_t found = 0;
     for (uint32_t slot = first; slot < first + count; slot++) {
+        uint32_t state;
+        uint64_t tag;
         /* a dead writer's entry, or one of no sense, is absent */
-        if (spw_table_read(&view->table, slot, false, &out[found]) < 0 ||
-            replica_state(out[found].state) == SPW_REPLICA_ABSENT)
+        if (spw_table_state(&view->table, slot, &state, &tag) < 0 ||
+            replica_state(state) == SPW_REPLICA_ABSENT)
             continue;
-        spw_replica_prefetch(&views->replica, out[found].digest[0]);
-        found++;
+        spw_replica_prefetch(&views->replica, tag);
+        out[found++] = (struct found){tag, replica_state(state)};
     }
     return found;
 }
 
 static int scan(struct spw_views *views, struct spw_view *view)
 {
-    struct spw_entry_copy entry[BATCH];
+    struct found entry[BATCH];
     uint64_t end = view->next + PIECE < view->table.slots ? view->next + PIECE : view->table.slots;
     while (view->next < end) {
         uint32_t count = end - view->next < BATCH ? (uint32_t)(end - view->next) : BATCH;
         uint32_t found = read_entries(views, view, (uint32_t)view->next, count, entry);
         for (uint32_t i = 0; i < found; i++)
-            if (set_state(views, view, entry[i].digest[0], replica_state(entry[i].state)) < 0) {
+            if (set_state(views, view, entry[i].tag, entry[i].state) < 0) {
                 views->counts.full++;
                 return -ENOSPC;
             }

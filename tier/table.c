@@ -100,11 +100,11 @@ static void copy_key(const struct spw_entry_key *key, uint8_t out[SPW_KEY_BYTES_
     }
 }
 
-static bool entry_sane(const struct spw_entry_copy *entry)
+static bool entry_sane(uint32_t state, uint32_t key_bytes)
 {
-    if (entry->state > SPW_RETIRED || entry->key_bytes > SPW_KEY_BYTES_MAX)
+    if (state > SPW_RETIRED || key_bytes > SPW_KEY_BYTES_MAX)
         return false;
-    return entry->key_bytes > 0 || !spw_entry_live(entry->state);
+    return key_bytes > 0 || !spw_entry_live(state);
 }
 
 int spw_table_read(const struct spw_table_view *view, uint32_t slot, bool with_key,
@@ -128,10 +128,36 @@ int spw_table_read(const struct spw_table_view *view, uint32_t slot, bool with_k
         /* relaxed: the fence orders it behind the fields */
         if (spw_load_relaxed(&entry->seq) != seq)
             continue;
-        if (!entry_sane(&copy))
+        if (!entry_sane(copy.state, copy.key_bytes))
             return -EBADMSG;
         copy.slot = slot;
-        *out_entry = copy;
+        memcpy(out_entry, &copy, with_key ? sizeof copy : offsetof(struct spw_entry_copy, key));
+        return 0;
+    }
+    return -EAGAIN;
+}
+
+int spw_table_state(const struct spw_table_view *view, uint32_t slot, uint32_t *out_state,
+                    uint64_t *out_tag)
+{
+    if (slot >= view->slots)
+        return -EINVAL;
+    const struct spw_entry *entry = &view->entry[slot];
+    for (uint32_t i = 0; i < READ_TRIES; i++) {
+        /* [TB-1] acquire: the fields are no older than this seq */
+        uint64_t seq = spw_load_acquire(&entry->seq);
+        uint64_t packed = spw_load_relaxed(&entry->packed);
+        uint64_t tag = spw_load_relaxed(&entry->digest[0]);
+        spw_fence_acquire();
+        /* relaxed: the fence orders it behind the fields */
+        if (seq & 1 || spw_load_relaxed(&entry->seq) != seq) {
+            spw_cpu_relax();
+            continue;
+        }
+        if (!entry_sane(SPW_PACKED_STATE(packed), SPW_PACKED_KEY_BYTES(packed)))
+            return -EBADMSG;
+        *out_state = SPW_PACKED_STATE(packed);
+        *out_tag = tag;
         return 0;
     }
     return -EAGAIN;

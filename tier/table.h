@@ -66,6 +66,10 @@ void spw_chunk_digest(uint32_t space, uint32_t group, const void *key, uint32_t 
 int spw_table_read(const struct spw_table_view *view, uint32_t slot, bool with_key,
                    struct spw_entry_copy *out_entry);
 
+/** Only what a scan wants of entry @slot: state and digest[0]. Answers as spw_table_read(). */
+int spw_table_state(const struct spw_table_view *view, uint32_t slot, uint32_t *out_state,
+                    uint64_t *out_tag);
+
 /**
  * Find what a load of @key should take: the READY entry, else the RETIRED one of the highest
  * version that was READY once (fill != 0). Whole keys are compared. No system call, bounded.

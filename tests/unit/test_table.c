@@ -114,6 +114,10 @@ Test(table, an_entry_comes_back_as_it_was_written)
     spw_table_write(&table, 4, &entry, NULL);
     cr_assert_eq(spw_table_read(&table.view, 4, true, &entry), 0);
     cr_assert_eq(entry.state, SPW_RETIRED);
+    uint64_t tag = 0;
+    uint32_t state = 0;
+    cr_assert_eq(spw_table_state(&table.view, 4, &state, &tag), 0);
+    cr_assert(state == SPW_RETIRED && tag == key.key.digest[0]);
     cr_assert_eq(memcmp(entry.key, key.word, 32), 0, "a NULL key leaves the old one");
     stop();
 }
@@ -126,6 +130,10 @@ Test(table, a_slot_number_from_outside_is_checked)
     cr_assert_eq(spw_table_read(&table.view, SLOTS, true, &entry), -EINVAL);
     cr_assert_eq(spw_table_read(&table.view, UINT32_MAX, true, &entry), -EINVAL);
     cr_assert_eq(entry.slot, 55, "untouched on failure");
+    uint64_t tag = 55;
+    uint32_t state = 55;
+    cr_assert_eq(spw_table_state(&table.view, SLOTS, &state, &tag), -EINVAL);
+    cr_assert(state == 55 && tag == 55);
     stop();
 }
 
@@ -137,7 +145,10 @@ Test(table, a_reader_gives_up_on_an_odd_sequence)
     struct spw_entry_copy entry;
     put(4, tiny_key(&key, 0, 1), SPW_READY, 8, 8);
     spw_store_relaxed(&table.entry[4].seq, spw_load_relaxed(&table.entry[4].seq) + 1);
+    uint64_t tag;
+    uint32_t state;
     cr_assert_eq(spw_table_read(&table.view, 4, false, &entry), -EAGAIN);
+    cr_assert_eq(spw_table_state(&table.view, 4, &state, &tag), -EAGAIN);
     cr_assert_eq(spw_table_find(&table.view, &key.key, &entry), -EAGAIN);
     struct spw_entry_copy repaired = {.version = 9, .state = SPW_RETIRED};
     spw_table_write(&table, 4, &repaired, NULL);
@@ -151,11 +162,14 @@ Test(table, an_entry_that_makes_no_sense_is_refused)
 {
     start(SLOTS);
     struct spw_entry_copy entry;
+    uint64_t tag;
+    uint32_t state;
     static const uint64_t packed[] = {4, 0xff, SPW_READY, SPW_FILLING | 65 << 16,
                                       SPW_FREE | 255 << 16};
     for (uint32_t i = 0; i < sizeof packed / sizeof packed[0]; i++) {
         spw_store_relaxed(&table.entry[2].packed, packed[i]);
         cr_assert_eq(spw_table_read(&table.view, 2, true, &entry), -EBADMSG, "%u", i);
+        cr_assert_eq(spw_table_state(&table.view, 2, &state, &tag), -EBADMSG, "%u", i);
     }
     stop();
 }
