@@ -1,7 +1,7 @@
 /*
- * Adoption. Written: the whole table, index, incarnation, ring, copying bits and the store stream's
- * progress of this worker's own feed. Everything found there is input: its author may have died anywhere, so each value is
- * checked before it counts.
+ * Adoption. Written: the whole table, index, incarnation, ring, copying bits and the progress of the
+ * store stream of this worker's own feed. Everything found there is input: its author may have died
+ * anywhere, so each value is checked before it counts.
  */
 #include "tier/adopt.h"
 
@@ -215,7 +215,7 @@ int spw_shard_adopt(struct spw_shard *shard, struct spw_error *err)
     spw_shard_flush(shard);
     SPW_CRASH_POINT("adopt.retired_anew");
     spw_claims_clear_own(&shard->claims);
-    /* what the predecessor had queued went with it: the stream has nothing to do. Relaxed: a number */
+    /* relaxed, a number: what the predecessor had queued went with it */
     spw_store_relaxed(&shard->feed->bytes_done, spw_load_relaxed(&shard->feed->bytes_queued));
     return rebuild_recency(shard, err);
 }

@@ -103,8 +103,7 @@ struct spw_shard_stats {
 };
 void spw_shard_stats(const struct spw_shard *shard, struct spw_shard_stats *out);
 
-/* ---- claims of a copying worker (any shard, own one included) ---------------------------------
- */
+/* ---- claims of a copying worker (any shard, own one included) -------------------------------- */
 
 /**
  * Take a load's source: set this worker's copying bit for (shard, slot), full fence, check in the

@@ -50,8 +50,7 @@ void spw_replay_options_help(FILE *out);
 int spw_replay_trace(struct spw_replay_options *options, struct spw_trace *out_trace, char *err,
                      size_t err_bytes);
 
-/* ---- what an engine sends back, once, at its end ------------------------------------------------
- */
+/* ---- what an engine sends back, once, at its end --------------------------------------------- */
 
 struct spw_replay_sums {
     uint64_t requests;

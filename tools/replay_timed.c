@@ -72,8 +72,7 @@ static const uint64_t *ids_of(const struct timed *timed, const struct timed_requ
     return timed->seat->trace->ids + request->traced->ids_off;
 }
 
-/* ---- jobs -------------------------------------------------------------------------------------
- */
+/* ---- jobs ------------------------------------------------------------------------------------ */
 
 static struct job *job_new(struct timed *timed, bool is_load, uint32_t request)
 {
@@ -109,8 +108,7 @@ static void request_settle(struct timed_request *request)
     }
 }
 
-/* ---- loads ------------------------------------------------------------------------------------
- */
+/* ---- loads ----------------------------------------------------------------------------------- */
 
 static void load_ended(struct timed *timed, struct job *job, int status, uint64_t failed)
 {
@@ -173,8 +171,7 @@ static int load_begin(struct timed *timed, uint32_t index, const struct spw_deci
     return taken;
 }
 
-/* ---- lookups ----------------------------------------------------------------------------------
- */
+/* ---- lookups --------------------------------------------------------------------------------- */
 
 static int open_request(struct timed *timed, struct timed_request *request)
 {
@@ -247,8 +244,7 @@ static int schedule(struct timed *timed, int64_t now_ns)
     return 0;
 }
 
-/* ---- stores -----------------------------------------------------------------------------------
- */
+/* ---- stores ---------------------------------------------------------------------------------- */
 
 /* The next chunks of a request that nobody has: at most a job's worth, and the index behind them.
  */
@@ -409,8 +405,7 @@ static int reap(struct timed *timed)
     return status;
 }
 
-/* ---- the loop ---------------------------------------------------------------------------------
- */
+/* ---- the loop -------------------------------------------------------------------------------- */
 
 static int arrive(struct timed *timed, int64_t now_ns)
 {

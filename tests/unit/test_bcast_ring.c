@@ -38,8 +38,7 @@ static int64_t drain_all(uint32_t max, uint64_t author)
     return n < 0 ? n : all;
 }
 
-/* ---- positions near every place where something could wrap (case 16) --------------------------
- */
+/* ---- positions near every place where something could wrap (case 16) ------------------------- */
 
 static const uint64_t starts[] = {
     0,
@@ -78,8 +77,7 @@ ParameterizedTest(const uint64_t *tail, bcast_ring, case16_records_arrive_in_ord
     }
 }
 
-/* ---- case 10: a reader stopped for exactly m records -------------------------------------------
- */
+/* ---- case 10: a reader stopped for exactly m records ----------------------------------------- */
 
 static bool must_be_intact(uint64_t tail, uint64_t m, uint32_t records, uint32_t gate_records)
 {
@@ -113,8 +111,7 @@ Test(bcast_ring, case10_reader_stopped_for_exactly_some_laps)
     }
 }
 
-/* ---- case 38: batches ---------------------------------------------------------------------------
- */
+/* ---- case 38: batches ------------------------------------------------------------------------ */
 
 Test(bcast_ring, case38_batches_of_any_size_are_whole_and_in_order)
 {
@@ -152,8 +149,7 @@ Test(bcast_ring, gate_covers_every_written_slot_and_never_runs_ahead_by_a_lap)
     }
 }
 
-/* ---- case 9, SM-5: a lapped reader learns it once and goes on from the table -------------------
- */
+/* ---- case 9, SM-5: a lapped reader learns it once and goes on from the table ----------------- */
 
 Test(bcast_ring, sm5_lapped_reader_gets_one_gap_then_the_state_then_live_updates)
 {
@@ -186,8 +182,7 @@ Test(bcast_ring, sm5_lapped_reader_gets_one_gap_then_the_state_then_live_updates
     cr_assert_eq(resyncs, 1);
 }
 
-/* ---- cases 1 to 4 and 8: what a dead writer leaves ----------------------------------------------
- */
+/* ---- cases 1 to 4 and 8: what a dead writer leaves ------------------------------------------- */
 
 Test(bcast_ring, successor_resumes_under_the_same_gate_and_repairs_the_tail)
 {

@@ -166,8 +166,7 @@ Test(region, case23_first_touch_never_fails)
     run_child(touch_all_on_a_full_disk, 0);
 }
 
-/* ---- nothing is left behind, whatever fails ---------------------------------------------------
- */
+/* ---- nothing is left behind, whatever fails -------------------------------------------------- */
 
 static long denied_call;
 
@@ -205,8 +204,7 @@ Test(region, second_create_is_refused_and_harms_nothing)
     spw_region_detach(&region);
 }
 
-/* ---- SM-7: rights ------------------------------------------------------------------------------
- */
+/* ---- SM-7: rights ---------------------------------------------------------------------------- */
 
 static void check_mode(mode_t mask, uint32_t mode, int64_t gid)
 {
@@ -239,8 +237,7 @@ Test(region, sm7_open_umask_adds_nothing)
     check_mode(0000, 0600, -1);
 }
 
-/* ---- SM-9, SM-10, cases 24 and 25: headers -----------------------------------------------------
- */
+/* ---- SM-9, SM-10, cases 24 and 25: headers --------------------------------------------------- */
 
 Test(region, sm9_another_layout_hash_is_refused_with_both_values)
 {
@@ -354,8 +351,7 @@ Test(region, case22_size_that_differs_from_the_header_is_refused)
     spw_region_detach(&region);
 }
 
-/* ---- case 27, SM-6: what somebody else put there -----------------------------------------------
- */
+/* ---- case 27, SM-6: what somebody else put there --------------------------------------------- */
 
 Test(region, case27_links_and_pipes_are_refused_not_followed)
 {
@@ -437,8 +433,7 @@ Test(region, only_the_object_of_that_pool_is_unlinked)
     spw_region_detach(&region);
 }
 
-/* ---- case 28, case 20: what a mapping allows ----------------------------------------------------
- */
+/* ---- case 28, case 20: what a mapping allows ------------------------------------------------- */
 
 static struct spw_region child_region;
 

@@ -317,8 +317,7 @@ Test(worker, one_bad_chunk_never_fails_the_others)
     rig_close(&rig);
 }
 
-/* ---- cancel in every state (LC-5) and late ends (LC-6) ----------------------------------------
- */
+/* ---- cancel in every state (LC-5) and late ends (LC-6) --------------------------------------- */
 
 static void cancel_twice(struct rig_client *client, uint64_t ticket)
 {
