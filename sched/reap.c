@@ -157,8 +157,10 @@ static uint32_t end_if_dead(struct spw_client *client, struct spw_open_job *job,
     if (!is_over(&fate[job->worker], job->incarnation))
         return 0;
     bool told = job->state == SPW_OPEN_RUN || (job->state == SPW_OPEN_ASKED && !job->doomed);
-    if (told)
+    if (told) {
         *out = completion_of(job, -EOWNERDEAD);
+        out->mask = job->state == SPW_OPEN_RUN ? UINT64_MAX : 0; /* which chunks: nobody knows */
+    }
     spw_count(client, SPW_CLIENT_owner_dead, 1);
     spw_book_end(&client->book, job);
     return told;

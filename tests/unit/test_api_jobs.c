@@ -464,6 +464,7 @@ Test(api_jobs, jobs_of_a_worker_that_died_end_once_when_it_is_reaped)
         bool store = done[i].kind == SPW_COMPLETION_STORED;
         cr_expect_eq(done[i].status, -EOWNERDEAD);
         cr_expect_eq(done[i].cookie, store ? 5 : 6);
+        cr_expect_eq(done[i].mask, store ? UINT64_MAX : 0, "no chunk of a run is known to be well");
         cr_expect(store || (done[i].kind == SPW_COMPLETION_RESERVED && done[i].ticket.id == 0));
     }
     cr_expect_eq(spw_completions(client, done, 8), 0);
