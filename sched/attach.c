@@ -19,12 +19,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#define TIMEOUT_NS      5000000000ull
-#define POLL_NS         200000ull
-#define OPEN_JOBS       1023u /* x 64 chunks: a 16-bit count of pins a slot holds them all */
-#define SCAN_ROUNDS     8u    /* of the views at attach; what is left is done in steps    */
-#define WATCH_CALLS     16u   /* one call in so many looks at the clock                   */
-#define STANDS_STILL_NS 1000000000ull
+#define TIMEOUT_NS  5000000000ull
+#define POLL_NS     200000ull
+#define OPEN_JOBS   1023u         /* x 64 chunks: a 16-bit count of pins a slot holds them all */
+#define SCAN_ROUNDS 8u            /* of the views at attach; what is left is done in steps    */
+#define WATCH_CALLS 16u           /* one call in so many looks at the clock                   */
+#define LOOK_NS     1000000000ull /* at the locks, while something is waited for */
 
 static uint64_t now_ns(void)
 {
@@ -65,32 +65,35 @@ int spw_client_check(struct spw_client *client)
     return rc;
 }
 
-/* Does some lane hold commands, and none of its heads has moved since the last look? */
-static bool stands_still(struct spw_client *client)
+/* Does this client wait for an answer, or for a command to be taken? */
+static bool waits(const struct spw_client *client)
 {
-    bool waits = false, moved = false;
+    if (!spw_list_empty(&client->book.busy))
+        return true;
     for (uint32_t k = 0; k < client->workers; k++) {
-        /* relaxed: a guess, proved by the locks */
+        /* relaxed: a guess; the locks decide */
         uint64_t head = spw_load_relaxed(&client->own->head->worker_lane[k].command_head);
-        moved = moved || head != client->watch.head[k];
-        waits = waits || spw_pos_before(head, client->command[k].tail);
-        client->watch.head[k] = head;
+        if (spw_pos_before(head, client->command[k].tail))
+            return true;
     }
-    return waits && !moved;
+    return false;
 }
 
-/* Nobody holds the daemon's lock: another pool has the name, or this one's workers are gone too. */
-static bool pool_is_gone(const struct spw_client *client)
+/* While the daemon lives, it says who is dead. When nobody holds its lock, another pool has the name,
+ * or this one's workers are all gone too, or some are, which nobody will replace. */
+static void look_for_the_dead(struct spw_client *client)
 {
     const struct spw_pool *pool = &client->pool;
+    uint64_t dead = 0;
     if (spw_lock_held(pool->lock_fd, SPW_LOCK_DAEMON) != 0)
-        return false;
-    if (!spw_lock_current(pool->lock_fd, &pool->path))
-        return true;
+        return;
     for (uint32_t k = 0; k < client->workers; k++)
-        if (spw_lock_held(pool->lock_fd, SPW_LOCK_WORKER(k)) != 0)
-            return false;
-    return true;
+        if (spw_lock_held(pool->lock_fd, SPW_LOCK_WORKER(k)) == 0)
+            dead |= 1ull << k;
+    if (!spw_lock_current(pool->lock_fd, &pool->path) || dead == (1ull << client->workers) - 1)
+        client->loss = SPW_LOST_UNTOLD;
+    else
+        client->bereft = dead;
 }
 
 void spw_client_watch(struct spw_client *client)
@@ -98,18 +101,17 @@ void spw_client_watch(struct spw_client *client)
     struct spw_watch *watch = &client->watch;
     if (spw_client_there(client) < 0 || client->in_step || ++watch->calls % WATCH_CALLS != 0)
         return;
-    if (!stands_still(client)) {
+    if (!waits(client)) {
         watch->since_ns = 0;
         return;
     }
     uint64_t now = now_ns();
     if (watch->since_ns == 0)
         watch->since_ns = now;
-    if (now - watch->since_ns < STANDS_STILL_NS)
+    if (now - watch->since_ns < LOOK_NS)
         return;
     watch->since_ns = now;
-    if (pool_is_gone(client))
-        client->loss = SPW_LOST_UNTOLD;
+    look_for_the_dead(client);
 }
 
 /* ---- attach ---------------------------------------------------------------------------------- */

@@ -35,11 +35,10 @@ struct spw_scratch {
     uint64_t room;
 };
 
-/* Notices commands that aren't taken. */
+/* Notices that nobody is there who could answer. */
 struct spw_watch {
     uint32_t calls;
-    uint64_t since_ns; /* the oldest lane stands still since then, 0 = none does */
-    uint64_t head[SPW_WORKERS_MAX];
+    uint64_t since_ns; /* something has been waited for since then or the last look, 0 = nothing */
 };
 
 struct spw_client {
@@ -53,8 +52,9 @@ struct spw_client {
     uint64_t generation;
     uint64_t step;
     uint64_t timeout_ns;
-    uint64_t up;    /* bit k: worker k is up, as of the last step */
-    uint64_t epoch; /* raised when what is no chunk's news may change decisions */
+    uint64_t up;     /* bit k: worker k is up, as of the last step */
+    uint64_t bereft; /* bit k: worker k is dead and so is the daemon: nobody will ever say so */
+    uint64_t epoch;  /* raised when what is no chunk's news may change decisions */
     uint64_t loading_epoch;
     uint64_t to_ring; /* bit k: commands sent in this step */
     struct spw_change_log changes;
@@ -156,7 +156,7 @@ static inline void spw_count(struct spw_client *client, enum spw_client_counter 
 int spw_client_check(struct spw_client *client);
 /** The same, but leaves -ECONNRESET to be told by another call. */
 int spw_client_there(struct spw_client *client);
-/** Now and then, outside a step: does a lane stand still because nobody is there any more? */
+/** Now and then, outside a step: is what this client waits for still anybody's? */
 void spw_client_watch(struct spw_client *client);
 
 /* ---- step.c ---------------------------------------------------------------------------------- */

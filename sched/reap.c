@@ -116,7 +116,7 @@ static uint32_t take_answer(struct spw_client *client, uint32_t k, const struct 
 
 /* ---- workers that died ----------------------------------------------------------------------- */
 
-/* What ctl says of worker @k; an incarnation is over when it was reaped or a later one is known. */
+/* What ctl and the locks say of worker @k; an incarnation is over when it was reaped or a later one is known. */
 struct fate {
     uint64_t incarnation;
     bool reaped;
@@ -128,7 +128,7 @@ static struct fate fate_of(const struct spw_client *client, uint32_t k)
     /* [WS-1] acquire: REAPED before what the process still did */
     uint32_t phase = spw_load_acquire(&state->phase);
     return (struct fate){.incarnation = spw_load_relaxed(&state->incarnation),
-                         .reaped = phase == SPW_WORKER_REAPED};
+                         .reaped = phase == SPW_WORKER_REAPED || client->bereft >> k & 1};
 }
 
 static bool is_over(const struct fate *fate, uint64_t incarnation)

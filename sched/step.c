@@ -22,7 +22,8 @@ bool spw_worker_up(const struct spw_client *client, uint32_t k, uint64_t *out_in
     uint32_t phase = spw_load_acquire(&state->phase);
     uint64_t incarnation = spw_feed_incarnation(feed);
     *out_incarnation = incarnation;
-    return phase == SPW_WORKER_UP && spw_load_relaxed(&state->incarnation) == incarnation &&
+    return phase == SPW_WORKER_UP && !(client->bereft >> k & 1) &&
+           spw_load_relaxed(&state->incarnation) == incarnation &&
            spw_load_relaxed(&feed->acked[client->number]) == client->generation;
 }
 

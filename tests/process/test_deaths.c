@@ -168,6 +168,46 @@ Test(process_deaths, the_daemon_goes_on_when_all_workers_die_at_once_again_and_a
     end();
 }
 
+/* ---- the daemon too -------------------------------------------------------------------------- */
+
+static void run_three_slowly(void)
+{
+    struct spw_completion done;
+    struct spw_request *request = actor_request(&actor, 1, 3, 0);
+    cr_assert_eq(actor_reserve(&actor, request, 0, 0, 3, &done), 0);
+    cr_assert_eq(actor_run(&actor, &done.ticket, 0, 1001), 0);
+    usleep(50000); /* the run is taken: no command waits */
+}
+
+Test(process_deaths, R_36_a_run_ends_when_its_worker_dies_after_the_daemon)
+{
+    struct spw_completion done;
+    start(&(struct proc_config){.workers = 2, .store_rate = "1000"}, 1);
+    run_three_slowly();
+    proc_kill_daemon(&pool);
+    proc_signal_worker(&pool, 0, SIGKILL);
+    cr_assert_eq(actor_next(&actor, &done, 5000), 0);
+    cr_expect_eq(done.status, -EOWNERDEAD);
+    cr_expect_eq(done.cookie, 1001);
+    cr_expect_eq(actor_store(&actor, 50, 1), -EOWNERDEAD, "nobody will start it again");
+    cr_expect_eq(actor_hits(&actor, 1, 3), 0);
+    actor_close(&actor);
+    proc_close(&pool);
+}
+
+Test(process_deaths, R_36_a_client_that_waits_is_told_when_daemon_and_workers_are_all_dead)
+{
+    struct spw_completion done;
+    start(&(struct proc_config){.store_rate = "1000"}, 1);
+    run_three_slowly();
+    proc_kill_daemon(&pool);
+    proc_signal_worker(&pool, 0, SIGKILL);
+    cr_expect_eq(actor_next(&actor, &done, 5000), -ECONNRESET);
+    cr_expect_eq(actor_next(&actor, &done, 5000), -ENOTCONN);
+    actor_close(&actor);
+    proc_close(&pool);
+}
+
 /* ---- all of it at once ----------------------------------------------------------------------- */
 
 static bool is_settled(void *ctx)
