@@ -15,7 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define ARGS_MAX 64
+#define ARGS_MAX    64
+#define SPAWNED_MAX 128
 
 static void need(bool holds, const char *words)
 {
@@ -61,6 +62,30 @@ void proc_open(struct proc_pool *pool, const struct proc_config *config)
     pool->config = *config;
     pool->config.name = or_text(config->name, "pool");
     need(support_shm_dir(pool->dir) == 0, "no folder for shared memory");
+}
+
+/* Daemons that a failed test leaves: ended before the folder goes, or they'd make objects in it. */
+static pid_t spawned[SPAWNED_MAX];
+static int spawned_count;
+static pid_t spawned_by;
+
+static void end_spawned(void)
+{
+    siginfo_t info;
+    for (int i = 0; spawned_by == getpid() && i < spawned_count; i++)
+        if (waitid(P_PID, (id_t)spawned[i], &info, WEXITED | WNOHANG | WNOWAIT) == 0)
+            support_kill(spawned[i]); /* still a child of ours */
+}
+
+static void remember(pid_t pid)
+{
+    if (spawned_by != getpid()) {
+        spawned_by = getpid();
+        spawned_count = 0;
+        atexit(end_spawned); /* behind support_shm_dir's, so it runs before that */
+    }
+    if (spawned_count < SPAWNED_MAX)
+        spawned[spawned_count++] = pid;
 }
 
 void proc_spawn(struct proc_pool *pool)
@@ -111,6 +136,7 @@ void proc_spawn(struct proc_pool *pool)
         argv[n++] = config->more[i];
     pool->daemon = support_spawn(argv, NULL);
     need(pool->daemon > 0, "no process");
+    remember(pool->daemon);
 }
 
 static bool ended(pid_t pid)
