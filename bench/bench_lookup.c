@@ -264,7 +264,8 @@ static int sample_begin(struct spw_million *million, struct spw_request *request
     spw_bench_pool_settle(million->pool);
     while (spw_completions(million->client, done, 4) > 0)
         spw_bench_pool_settle(million->pool);
-    double ns = rc == 0 ? time_finds(million, request, LOAD) : rc; /* as warm as the begin was */
+    double ns = rc == 0 ? time_finds(million, request, LOAD)
+                        : rc; /* warm by now; the begin met them cold */
     spw_bench_add(theirs, ns);
     return ns < 0 ? (int)ns : 0;
 }
