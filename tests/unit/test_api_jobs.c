@@ -515,38 +515,6 @@ Test(api_jobs, hits_stay_over_a_restart_of_their_worker)
     close_pool();
 }
 
-/* The caller has memory for what it asked for, and no more. */
-Test(api_jobs, an_answer_that_speaks_of_more_chunks_than_were_asked_for_is_dropped)
-{
-    struct spw_completion done;
-    struct spw_chunk_ref ref[2] = {{.index = 0}, {.index = 1}};
-    open_pool(&one_worker, 1);
-    struct spw_request *request = api_request(space, 100, 2);
-    cr_assert_eq(spw_store_reserve(request, 0, ref, 2, 5), 2);
-    struct spw_open_job *job = SPW_LINKED(client->book.busy.after, struct spw_open_job, link);
-    struct spw_client_view *theirs = &api.rig.pool[0].client[client->number];
-    struct spw_lane_producer lane;
-    spw_lane_producer_init(&lane, theirs->completion, theirs->completion_slots,
-                           &theirs->head->worker_lane[0].completion_tail,
-                           &theirs->head->lane[0].completion_head);
-    for (uint16_t count = 3; count > 1; count--) {
-        struct spw_done answer = {.kind = SPW_DONE_RESERVE,
-                                  .count = count,
-                                  .generation = (uint32_t)client->generation,
-                                  .incarnation = (uint32_t)job->incarnation,
-                                  .cookie = spw_book_cookie(job),
-                                  .ticket = 77,
-                                  .mask = 3};
-        cr_assert_eq(spw_lane_room(&lane, 1) > 0, 1);
-        spw_lane_write(&lane, 0, &answer, sizeof(answer));
-        spw_lane_send(&lane, 1);
-        cr_expect_eq(spw_completions(client, &done, 1), count == 2);
-    }
-    cr_expect_eq(done.ticket.chunks, 2);
-    cr_expect_eq(api_counter(client, "late_completions"), 1);
-    close_pool();
-}
-
 /* ---- reset ----------------------------------------------------------------------------------- */
 
 Test(api_jobs, a_reset_forgets_the_space_everywhere)
