@@ -7,7 +7,7 @@
  *
  *   worker does                  others see if it dies right after
  *   jobs of the generation end   its successor knows none of them
- *   head = base                  the next worker does it again: acked[c] is still the old one
+ *   head = base, none fenced     the next worker does it again: acked[c] is still the old one
  *   acked[c] = generation        the client may send; the next worker goes on at head
  */
 #include "shm/alive.h"
@@ -80,7 +80,9 @@ static void welcome(struct spw_worker *worker, uint32_t c, uint64_t generation)
     spw_lane_release(&client->commands, 0);
     SPW_CRASH_POINT("worker.client_base_taken");
     serve(worker, c, generation);
-    /* release: head at base before the acknowledgement, which the attaching client waits for */
+    /* steps of the earlier holder say nothing of this one's, should it have written nonsense there */
+    spw_store_relaxed(&worker->feed->fenced[c], 0);
+    /* release: head at base, no step fenced, before the acknowledgement, which the attaching client waits for */
     spw_store_release(&worker->feed->acked[c], generation);
     SPW_CRASH_POINT("worker.client_acknowledged");
 }

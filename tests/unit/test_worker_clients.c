@@ -211,6 +211,28 @@ Test(worker_clients, commands_of_a_fenced_step_are_stale)
     rig_close(&rig);
 }
 
+/* A client gone mad wrote a step number from far ahead and was fenced by it; its successor in the
+ * same object goes on at a low one. */
+Test(worker_clients, a_fence_ends_with_the_client_that_it_was_for)
+{
+    rig_open(&rig, &(struct rig_config){.capacity = 8});
+    rig_attach(&rig, &one);
+    spw_store_relaxed(&rig.daemon.feed[0]->fenced[0], UINT64_MAX / 4);
+    struct spw_command head = rig_head(&rig, &one, 0, SPW_CMD_RESET);
+    head.step = 1;
+    cr_assert(rig_send(&one, 0, &head, NULL));
+    cr_expect_eq(rig_answer(&rig, &one, 0).status, -ESTALE);
+    rig_die(&one);
+    tick();
+    rig_attach(&rig, &two);
+    cr_assert_eq(two.c, 0);
+    head = rig_head(&rig, &two, 0, SPW_CMD_RESET);
+    head.step = 1;
+    cr_assert(rig_send(&two, 0, &head, NULL));
+    cr_expect_eq(rig_answer(&rig, &two, 0).status, 0);
+    rig_close(&rig);
+}
+
 Test(worker_clients, a_client_that_does_not_reap_stops_only_itself)
 {
     struct spw_done done;
