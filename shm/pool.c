@@ -280,6 +280,20 @@ int spw_pool_unlink(struct spw_pool *pool, struct spw_error *err)
     return spw_object_unlink(pool->lock_fd, name, err);
 }
 
+uint32_t spw_pool_mend(struct spw_pool *pool)
+{
+    struct object object[OBJECTS_MAX];
+    const uint64_t *pool_id = pool->region_ctl.header->pool_id;
+    uint32_t mended = 0, count = list_objects(pool, object);
+    for (uint32_t i = 0; i < count; i++) {
+        const struct spw_region_config config = {
+            .kind = object[i].kind, .index = object[i].index, .pool_id = {pool_id[0], pool_id[1]}};
+        if (config.kind == SPW_REGION_CLIENT || config.kind == SPW_REGION_KV)
+            mended += spw_region_mend(object[i].region, &config);
+    }
+    return mended;
+}
+
 /* ---- attach ---------------------------------------------------------------------------------- */
 
 /* How a role maps an object. */
@@ -431,7 +445,9 @@ int spw_pool_take_client(struct spw_pool *pool, bool tools, struct spw_error *er
         if (!rc)
             return (int)c;
         spw_lock_drop(pool->lock_fd, SPW_LOCK_CLIENT(c));
-        return rc;
+        if (rc != -EBADMSG &&
+            rc != -EPROTONOSUPPORT) /* the pool's own layout was found to be ours */
+            return rc;
     }
     return spw_fail(err, -EBUSY,
                     "pool \"%s\" has no free client: all %" PRIu32 " are taken (one is kept for "

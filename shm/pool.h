@@ -59,9 +59,13 @@ int spw_pool_attach(const struct spw_pool_path *path, enum spw_pool_role role, u
                     struct spw_pool *out_pool, struct spw_error *err);
 
 /** Client: take the first free client object (never the last one unless @tools), map it and
- * its KV. Returns c, or -EBUSY: all taken, the limit is named. The pool must be attached as CLIENT
+ * its KV; a damaged one is passed over. Returns c, or -EBUSY: all taken, the limit is named. The pool must be attached as CLIENT
  * with index SPW_CLIENTS_MAX (= none yet). */
 int spw_pool_take_client(struct spw_pool *pool, bool tools, struct spw_error *err);
+
+/** Daemon: write the headers of client objects anew where a client damaged them: with such a one no
+ * worker could attach again. Returns how many were damaged. */
+uint32_t spw_pool_mend(struct spw_pool *pool);
 
 /** Unmap everything and close the lock descriptor. */
 void spw_pool_detach(struct spw_pool *pool);

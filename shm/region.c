@@ -164,6 +164,19 @@ void spw_region_publish(struct spw_region *region)
     SPW_CRASH_POINT("region.published");
 }
 
+bool spw_region_mend(struct spw_region *region, const struct spw_region_config *config)
+{
+    struct spw_region_header good = {0}, *header = region->header;
+    fill_header(&good, config, region->size_bytes, (uint32_t)sysconf(_SC_PAGESIZE));
+    spw_store_relaxed(&good.version, SPW_LAYOUT_VERSION);
+    if (memcmp(header, &good, sizeof good) == 0)
+        return false;
+    fill_header(header, config, region->size_bytes, good.page_bytes);
+    memset(header->reserved, 0, sizeof header->reserved);
+    spw_region_publish(region);
+    return true;
+}
+
 static int bad(struct spw_error *err, const char *name, const char *field, uint64_t got,
                uint64_t want)
 {

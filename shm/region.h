@@ -68,6 +68,13 @@ int spw_region_create(const struct spw_region_config *config, struct spw_region 
 void spw_region_publish(struct spw_region *region);
 
 /**
+ * Creator: write the header anew if it isn't what it was published as, because somebody who may
+ * write to the object damaged it. @config names kind, index and pool as at creation. Returns true
+ * if something was mended.
+ */
+bool spw_region_mend(struct spw_region *region, const struct spw_region_config *config);
+
+/**
  * Map an existing object; never creates, resizes or unlinks. Checked in this order, the first
  * difference is named in @err: -ENOENT no such object; -EACCES owner and mode; -EAGAIN its creator
  * has not published it (or died before); -EBADMSG magic, kind, index, size, page size, endianness

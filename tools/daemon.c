@@ -224,6 +224,14 @@ static void read_mail(struct daemon *daemon)
     }
 }
 
+/* A client may write what it likes into its own objects; the others must be able to go on. */
+static void mend(struct daemon *daemon)
+{
+    uint32_t count = spw_pool_mend(&daemon->pool);
+    if (count)
+        say(daemon, "headers of %u client objects were damaged and are written anew", count);
+}
+
 static void sleep_on_mail(struct daemon *daemon, uint64_t timeout_ns)
 {
     struct spw_doorbell bell = {.count = daemon->pool.geometry.clients};
@@ -314,6 +322,7 @@ static void serve(struct daemon *daemon)
             ready = true;
         }
         read_mail(daemon);
+        mend(daemon);
         reap(daemon);
         restart_due(daemon);
         sleep_on_mail(daemon, all_up(daemon) ? TICK_NS : START_TICK_NS);

@@ -228,6 +228,26 @@ Test(pool, clients_are_taken_in_order_and_the_last_one_is_the_tools, .init = sta
 /* ---- what attachers are told
  * -------------------------------------------------------------------------- */
 
+Test(pool, a_client_that_damages_its_headers_keeps_nobody_else_out, .init = start)
+{
+    serve();
+    struct spw_region_header *client = daemon_pool.region_client[0].header;
+    const struct spw_region_header before = *client;
+    cr_expect_eq(spw_pool_mend(&daemon_pool), 0);
+    memset((uint8_t *)client + 8, 0x5a, sizeof *client - 8);
+    memset(daemon_pool.region_kv[0].header, 0x5a, 64);
+    cr_expect_eq(attach(SPW_ROLE_WORKER, 0), -EBADMSG);
+    cr_assert_eq(attach(SPW_ROLE_CLIENT, SPW_CLIENTS_MAX), 0, "%s", err.text);
+    cr_expect_eq(spw_pool_take_client(&other, false, &err), 1, "%s", err.text);
+    spw_pool_detach(&other);
+    cr_expect_eq(spw_pool_mend(&daemon_pool), 2);
+    cr_expect_eq(memcmp(client, &before, sizeof before), 0);
+    cr_assert_eq(attach(SPW_ROLE_WORKER, 0), 0, "%s", err.text);
+    spw_pool_detach(&other);
+    cr_expect_eq(spw_pool_mend(&daemon_pool), 0);
+    spw_pool_detach(&daemon_pool);
+}
+
 Test(pool, each_state_of_a_pool_has_its_own_answer, .init = start)
 {
     cr_assert_eq(attach(SPW_ROLE_CLIENT, 0), -ENOENT);
