@@ -36,19 +36,23 @@ static void look_at(const struct spw_reclaim *reclaim, struct look *look)
         config->client_dead && config->client_dead(config->ctx, look->c, look->claim.generation);
 }
 
-/* Has the client been in one step for longer than the limit? */
+/* Has the client been in one step, or left commands of it untaken after its end, for longer than
+ * the limit? */
 static bool overdue(struct spw_reclaim *reclaim, const struct look *look, uint64_t now_ns)
 {
     struct spw_stuck *stuck = &reclaim->stuck[look->c];
     const struct spw_client_claim *claim = &look->claim;
-    if (!stuck->seen || stuck->step != claim->step || stuck->generation != claim->generation) {
-        *stuck = (struct spw_stuck){claim->generation, claim->step, now_ns, true};
+    bool inside = claim->applied != 0;
+    if (!stuck->seen || stuck->step != claim->step || stuck->generation != claim->generation ||
+        stuck->inside != inside) {
+        *stuck = (struct spw_stuck){claim->generation, claim->step, now_ns, true, inside};
         return false;
     }
     return now_ns - stuck->since_ns >= reclaim->config.fence_limit_ns;
 }
 
-/* The client is in the way while inside a step: gone if it is fenced there, now or before. */
+/* The client is in the way, inside a step or with commands of one: gone if that step is fenced, now
+ * or before. Commands are sent in their step, so those of the last one have waited since its end. */
 static bool fenced_away(struct spw_reclaim *reclaim, const struct look *look, uint64_t now_ns)
 {
     spw_atomic64 *fenced = &reclaim->feed->fenced[look->c];
@@ -93,8 +97,9 @@ static void hold_for_pins(struct spw_reclaim *reclaim, const struct look *look, 
     bool pins[SPW_RECLAIM_BATCH];
     if (read_pins(reclaim, look, candidates, count, pins) == 0)
         return;
-    if (look->claim.applied != 0 ? fenced_away(reclaim, look, now_ns)
-                                 : !spw_client_has_untaken(look->view))
+    if (look->claim.applied == 0 && !spw_client_has_untaken(look->view))
+        return;
+    if (fenced_away(reclaim, look, now_ns))
         return;
     for (uint32_t i = 0; i < count; i++)
         candidates[i].held |= pins[i];

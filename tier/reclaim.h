@@ -9,8 +9,9 @@
  *             order: its word (0, or beyond the record), pins, command tails, command heads.
  *             A pin counts while its client is inside a step or has an untaken command, never when
  *             the client is dead or fenced (tests/model/reclaim.pml, claims)
- *   fence     a client that stays in one step beyond the limit and is in the way: fenced[c] = step,
- *             full fence [RC-1]; it counts as gone only if its step is still that one
+ *   fence     a client that stays in one step beyond the limit and is in the way, or whose commands
+ *             of it stay untaken so long after its end: fenced[c] = step, full fence [RC-1]; it
+ *             counts as gone only if its step is still that one
  *   progress  bounded, no system call
  *   crash     fenced[c] may stand without a slot having been freed: commands of that step are void
  *   pairs     [RC-1] fenced before step is read again -> step before fenced is read
@@ -35,8 +36,9 @@ struct spw_reclaim {
     struct spw_stuck {
         uint64_t generation;
         uint64_t step;
-        uint64_t since_ns; /* first seen inside this step */
+        uint64_t since_ns; /* first seen in the way in this step, or behind its end */
         bool seen;
+        bool inside;
     } stuck[SPW_CLIENTS_MAX];
 };
 

@@ -144,28 +144,33 @@ proctype Client(byte c; chan sb)
     client_done[c] = true
 }
 
+/* It is in the way, in its step or with a command of it: `gone` if fenced, else wait. */
+inline fence_or_wait(c)
+{
+#ifndef NO_FENCING
+    if
+    :: true ->
+        step = LOAD(STEP(c));
+        STORE(FENCED(c), step);
+        FULL_FENCE;
+        if
+        :: LOAD(STEP(c)) == step -> gone = true
+        :: else -> wait = true
+        fi
+    :: true -> wait = true
+    fi
+#else
+    wait = true
+#endif
+}
+
 /* O2 and O3 for client c: sets `wait` if the slot may not go yet. */
 inline ask_client(c)
 {
     gone = client_dead[c]; /* asked first: dead clients send nothing more */
     word = LOAD(APPLIED(c));
     if
-    :: !gone && word != 0 && word <= p ->
-#ifndef NO_FENCING
-        if
-        :: true ->
-            step = LOAD(STEP(c));
-            STORE(FENCED(c), step);
-            FULL_FENCE;
-            if
-            :: LOAD(STEP(c)) == step -> gone = true
-            :: else -> wait = true
-            fi
-        :: true -> wait = true
-        fi
-#else
-        wait = true
-#endif
+    :: !gone && word != 0 && word <= p -> fence_or_wait(c)
     :: else
     fi;
     pin = LOAD(PIN(c));
@@ -175,7 +180,7 @@ inline ask_client(c)
 #ifdef PIN_IN_STEP_ONLY
     :: !gone && pin && word != 0 -> wait = true
 #else
-    :: !gone && pin && (word != 0 || tail != head) -> wait = true
+    :: !gone && pin && (word != 0 || tail != head) -> fence_or_wait(c)
 #endif
     :: else
     fi

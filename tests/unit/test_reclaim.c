@@ -214,6 +214,30 @@ Test(reclaim, a_client_stuck_in_a_step_is_fenced_by_its_number)
     stop();
 }
 
+/* A client that leaves a step with commands that aren't taken, because it takes no answers or its
+ * worker is stuck, doesn't hold slots for ever either. */
+Test(reclaim, a_client_whose_commands_stay_untaken_after_its_step_is_fenced_too)
+{
+    start(2, 3);
+    uint32_t slot = tiny_store(owner, 1);
+    spw_shard_flush(owner);
+    uint64_t step = tiny_step_begin(&tiny, 0);
+    tiny_pin(&tiny, 0, 0, slot, true);
+    send(0, 1);
+    spw_shard_retire(owner, slot);
+    cr_assert_eq(spw_shard_reclaim(owner, 5), 0);
+    spw_client_step_end(client(0));
+    const uint64_t ended = 5 + TINY_FENCE_NS;
+    cr_assert_eq(spw_shard_reclaim(owner, ended), 0, "its time starts anew behind the step");
+    cr_assert_eq(spw_shard_reclaim(owner, ended + TINY_FENCE_NS - 1), 0);
+    cr_assert(!spw_step_fenced(tiny.pool.feed[0], 0, step));
+    uint64_t fill = fill_of(slot);
+    cr_assert_eq(spw_shard_reclaim(owner, ended + TINY_FENCE_NS), 1);
+    cr_assert(spw_step_fenced(tiny.pool.feed[0], 0, step));
+    cr_assert_eq(spw_shard_claim(peer, 0, slot, fill), -ESTALE, "whoever takes it later");
+    stop();
+}
+
 Test(reclaim, a_fence_stands_for_later_slots_until_the_client_moves_on)
 {
     start(3, 5);
