@@ -7,7 +7,8 @@
  * at full capacity takes a FREE slot at once and retires exactly one victim for it: residency stays
  * at the capacity, the cache is an exact LRU of that many chunks, and what is done ahead is the
  * waiting until nobody can ask for a retired slot any more. A burst longer than the reserve, while
- * clients stand in steps that began before it, finds no slot; then nothing is evicted either.
+ * clients stand in steps that began before it, finds no slot; then nothing is evicted either. Only
+ * when copies out of retired slots hold the whole reserve does a refused reserve evict one more.
  *
  * Recency. FILLING and READY chunks stand in one list, oldest first; victims are READY ones. A
  * chunk gets its place when it is reserved, touched or asked for again, and keeps it when it
@@ -200,19 +201,33 @@ static void fill_slot(struct spw_shard *shard, uint32_t slot, const struct spw_c
     shard->filling++;
 }
 
+static bool evict_one(struct spw_shard *shard, const uint64_t *protect)
+{
+    uint32_t victim = find_victim(shard, protect);
+    if (victim == SPW_NO_SLOT_ID)
+        return false;
+    spw_shard_retire(shard, victim);
+    shard->evicted++;
+    count(shard, SPW_WORKER_evicted, 1);
+    SPW_CRASH_POINT("shard.victim_retired");
+    return true;
+}
+
 /* Retire what must go for one more chunk; false: too little may go, nothing has. */
 static bool make_room(struct spw_shard *shard, const uint64_t *protect)
 {
-    while (shard->recency.count >= shard->capacity) {
-        uint32_t victim = find_victim(shard, protect);
-        if (victim == SPW_NO_SLOT_ID)
+    while (shard->recency.count >= shard->capacity)
+        if (!evict_one(shard, protect))
             return false;
-        spw_shard_retire(shard, victim);
-        shard->evicted++;
-        count(shard, SPW_WORKER_evicted, 1);
-        SPW_CRASH_POINT("shard.victim_retired");
-    }
     return true;
+}
+
+/* Every FREE slot is being copied from and none is on its way: the whole reserve lies with claims,
+ * which may last. Put one more behind it, so that nobody waits for a slot until a claim ends. */
+static void replace_claimed(struct spw_shard *shard, const uint64_t *protect)
+{
+    if (shard->free.count > 0 && shard->retired.count == 0)
+        evict_one(shard, protect);
 }
 
 static uint32_t free_some(struct spw_shard *shard);
@@ -232,6 +247,8 @@ enum spw_reserve_result spw_shard_reserve(struct spw_shard *shard, const struct 
     uint32_t slot = find_free(shard);
     if (slot == SPW_NO_SLOT_ID && free_some(shard) != 0)
         slot = find_free(shard);
+    if (slot == SPW_NO_SLOT_ID)
+        replace_claimed(shard, protect);
     if (slot == SPW_NO_SLOT_ID || !make_room(shard, protect))
         return SPW_NO_SLOT;
     fill_slot(shard, slot, key, rank, chunk_bytes);

@@ -23,7 +23,8 @@ extern char **environ;
 #define TICK_NS        200000000ull  /* longest sleep: a missed bell or signal costs no more */
 #define START_TICK_NS  2000000ull    /* while workers are coming up                          */
 #define BACKOFF_NS     100000000ull  /* before the first restart, doubled up to ...          */
-#define BACKOFF_MAX_NS 5000000000ull /* ... this; a worker that lived this long starts anew  */
+#define BACKOFF_MAX_NS 1000000000ull /* ... this                                             */
+#define HEALTHY_NS     5000000000ull /* a worker that lived this long starts anew            */
 #define GRACE_NS       1000000000ull /* beyond the drain limit, before a worker is killed    */
 
 struct worker_process {
@@ -123,7 +124,7 @@ static void worker_ended(struct daemon *daemon, uint32_t k, int status)
     spw_add_own(&state->restarts, 1);
     worker->pid = 0;
     worker->up = false;
-    if (!worker->backoff_ns || now - worker->started_ns > BACKOFF_MAX_NS)
+    if (!worker->backoff_ns || now - worker->started_ns > HEALTHY_NS)
         worker->backoff_ns = BACKOFF_NS;
     else if (worker->backoff_ns < BACKOFF_MAX_NS)
         worker->backoff_ns *= 2;

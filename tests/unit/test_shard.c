@@ -298,6 +298,31 @@ Test(shard, a_key_stored_again_is_not_lost_when_its_old_slot_is_freed)
     stop();
 }
 
+/* CE-12: a claim on the only slot of the reserve may last; stores don't wait for its end */
+Test(shard, a_reserve_that_lies_with_a_copy_is_replaced)
+{
+    start(2, 3);
+    struct spw_entry_copy copied;
+    uint32_t first = tiny_store(shard, 1), slot;
+    store(2);
+    cr_assert_eq(spw_shard_entry(shard, first, &copied), 0);
+    cr_assert_eq(spw_shard_claim(shard, 0, first, copied.fill), 0);
+    store(3); /* 1 goes, its slot lies with the copy */
+    RESIDENT(2, 3);
+    cr_assert_eq(tiny_reserve(shard, 4, NULL, &slot), SPW_NO_SLOT);
+    RESIDENT(3); /* one more is on its way to the reserve, and no second one */
+    spw_shard_reclaim(shard, 0);
+    cr_assert_eq(tiny_reserve(shard, 4, NULL, &slot), SPW_RESERVED);
+    cr_assert_neq(slot, first);
+    spw_shard_ready(shard, slot);
+    spw_shard_flush(shard);
+    RESIDENT(3, 4);
+    spw_shard_unclaim(shard, 0, first);
+    store(5);
+    RESIDENT(4, 5);
+    stop();
+}
+
 Test(shard, a_reader_that_was_lapped_resyncs_once)
 {
     start(8, 10);
