@@ -55,6 +55,8 @@ static int find_source(const struct spw_space *space, uint32_t rank,
                 (struct spw_load_source){.fill = entry.fill, .slot = entry.slot, .shard = shard};
             return 0;
         }
+        if (rc != 0 && spw_step_fenced(client->pool.feed[shard], client->number, client->step))
+            return -ESTALE; /* fenced just now: that is why it is gone */
     }
     return rc < 0 ? rc : -ENOENT;
 }

@@ -2,8 +2,8 @@
 #define SPW_TIER_COUNTERS_H
 /*
  * What a worker counts, in feed.k; written by it alone, shown by `spillway stat`. A counter counts
- * events of the kind named, once each; offered = stored + present + refused + cancelled + failed
- * + open, in chunks, at any quiet moment.
+ * events of the kind named, once each. Offered = stored + present + refused + cancelled + failed +
+ * open, in chunks, at any quiet moment, as long as no worker died with open chunks.
  */
 #define SPW_WORKER_COUNTERS(X)                                                                     \
     X(commands, "commands taken")                                                                  \

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -39,8 +39,8 @@ struct worker_process {
 
 struct daemon {
     const struct spw_config *config;
-    int argc;
     char *const *argv;
+    int values_fd; /* the effective values, for workers */
     volatile sig_atomic_t *stop;
     struct spw_pool pool;
     struct worker_process worker[SPW_WORKERS_MAX];
@@ -70,23 +70,29 @@ __attribute__((format(printf, 2, 3))) static void say(const struct daemon *daemo
 
 /* ---- workers -------------------------------------------------------------------------------- */
 
+/* The effective values as a file that workers read: what they run with is what this daemon checked
+ * and printed, whatever has become of the file or the folder it was started in. -1 = failed. */
+static int open_values(const struct spw_config *config)
+{
+    int fd = memfd_create("spillwayd-config", 0); /* stays open in workers, under this number */
+    FILE *out = fd >= 0 ? fdopen(dup(fd), "w") : NULL;
+    if (!out)
+        return -1;
+    spw_config_print(config, out);
+    return fclose(out) ? -1 : fd;
+}
+
+/* "K:ID": a worker joins the pool of this daemon, not one that took its name meanwhile. */
 static int start_worker(struct daemon *daemon, uint32_t k)
 {
     struct worker_process *worker = &daemon->worker[k];
-    char number[16];
-    snprintf(number, sizeof number, "%u", k);
-    char **argv = calloc((size_t)daemon->argc + 3, sizeof *argv);
-    if (!argv)
-        return -ENOMEM;
-    argv[0] = daemon->argv[0];
-    argv[1] = (char *)"worker";
-    argv[2] = number;
-    for (int i = 1; i < daemon->argc; i++)
-        argv[2 + i] = daemon->argv[i];
+    char which[48], values[48];
+    snprintf(which, sizeof which, "%u:%" PRIx64, k, daemon->pool.ctl->header.pool_id[0]);
+    snprintf(values, sizeof values, "/proc/self/fd/%d", daemon->values_fd);
+    char *argv[] = {daemon->argv[0], (char *)"worker", which, (char *)"--config", values, NULL};
     worker->passes_before = spw_load_relaxed(&daemon->pool.feed[k]->passes);
     worker->incarnation_before = spw_load_acquire(&daemon->pool.feed[k]->incarnation);
     int status = posix_spawn(&worker->pid, "/proc/self/exe", NULL, NULL, argv, environ);
-    free(argv);
     worker->started_ns = now_ns();
     if (status) {
         worker->pid = 0;
@@ -330,8 +336,7 @@ static void serve(struct daemon *daemon)
     }
 }
 
-int spw_daemon_run(const struct spw_config *config, int argc, char *const *argv,
-                   volatile sig_atomic_t *stop)
+int spw_daemon_run(const struct spw_config *config, char *const *argv, volatile sig_atomic_t *stop)
 {
     struct daemon *daemon = calloc(1, sizeof *daemon);
     struct spw_pool_config *pool_config = calloc(1, sizeof *pool_config);
@@ -342,9 +347,13 @@ int spw_daemon_run(const struct spw_config *config, int argc, char *const *argv,
         goto out;
     }
     daemon->config = config;
-    daemon->argc = argc;
     daemon->argv = argv;
     daemon->stop = stop;
+    daemon->values_fd = open_values(config);
+    if (daemon->values_fd < 0) {
+        fprintf(stderr, "spillwayd: no memory file for the workers' values: %s\n", strerror(errno));
+        goto out;
+    }
     fill_pool_config(config, pool_config);
     if (spw_pool_path_init(&pool_config->path, config->shm_dir, config->name, (uint32_t)geteuid(),
                            &err) ||

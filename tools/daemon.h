@@ -16,12 +16,13 @@
 
 #include "tools/config.h"
 
-/** Run a pool in the foreground until *stop is raised. @argv is handed on to the workers.
+/** Run a pool in the foreground until *stop is raised. @argv[0] is the workers' name, too.
  * Exit status: 0 clean, 1 failed (words on stderr). */
-int spw_daemon_run(const struct spw_config *config, int argc, char *const *argv,
+int spw_daemon_run(const struct spw_config *config, char *const *argv,
                    volatile sig_atomic_t *stop);
 
-/** The body of a worker process. */
-int spw_worker_main(const struct spw_config *config, uint32_t k, volatile int *stop);
+/** The body of a worker process; @which is "K:ID", its number and the pool's id, or "K":
+ * whatever pool has the name. */
+int spw_worker_main(const struct spw_config *config, const char *which, volatile int *stop);
 
 #endif

@@ -81,8 +81,8 @@ int main(int argc, char **argv)
     arm_crash_point(worker);
     handle_signals(worker);
     if (worker)
-        return spw_worker_main(&config, (uint32_t)strtoul(argv[2], NULL, 10), &stop);
+        return spw_worker_main(&config, argv[2], &stop);
     if (!config.quiet)
         spw_config_print(&config, stderr);
-    return spw_daemon_run(&config, argc, argv, &stop);
+    return spw_daemon_run(&config, argv, &stop);
 }

@@ -70,8 +70,12 @@ static int run(const struct spw_config *config, struct spw_pool *pool, uint32_t 
     return status ? 1 : 0;
 }
 
-int spw_worker_main(const struct spw_config *config, uint32_t k, volatile int *stop)
+int spw_worker_main(const struct spw_config *config, const char *which, volatile int *stop)
 {
+    char *id;
+    uint32_t k = (uint32_t)strtoul(which, &id, 10);
+    bool any_pool = *id != ':';
+    uint64_t pool_id = any_pool ? 0 : strtoull(id + 1, NULL, 16);
     struct spw_error err = {0};
     struct spw_pool_path path;
     struct spw_pool *pool = calloc(1, sizeof *pool);
@@ -81,6 +85,8 @@ int spw_worker_main(const struct spw_config *config, uint32_t k, volatile int *s
     if (spw_pool_path_init(&path, config->shm_dir, config->name, (uint32_t)geteuid(), &err) ||
         spw_pool_attach(&path, SPW_ROLE_WORKER, k, pool, &err)) {
         fprintf(stderr, "spillwayd: worker %u: %s\n", k, err.text);
+    } else if (!any_pool && pool->ctl->header.pool_id[0] != pool_id) {
+        fprintf(stderr, "spillwayd: worker %u: the pool was made anew by another daemon\n", k);
     } else if (spw_lock_take(pool->lock_fd, SPW_LOCK_WORKER(k))) {
         fprintf(stderr, "spillwayd: worker %u: another process is this pool's worker %u\n", k, k);
     } else {

@@ -121,6 +121,8 @@ static int look_up(struct spw_request *request, uint32_t action, struct spw_deci
     return spw_lookup(request, 0, 0, out) == 0 && out->action == action ? 0 : -EIO;
 }
 
+static uint32_t repeats; /* deferrals answered again without news */
+
 /* A step without its end, whose doorbell is the one system call that it may make. */
 static int step(bool load)
 {
@@ -129,8 +131,10 @@ static int step(bool load)
     struct spw_change change[8];
     uint8_t verdict[CHUNKS];
     int rc = spw_step_begin(client);
-    if (rc < 0 || look_up(waits, SPW_ACTION_DEFER, &decision) < 0 ||
-        look_up(miss, SPW_ACTION_MISS, &decision) < 0 ||
+    if (rc < 0 || look_up(waits, SPW_ACTION_DEFER, &decision) < 0)
+        return -EIO;
+    repeats += decision.repeated;
+    if (look_up(miss, SPW_ACTION_MISS, &decision) < 0 ||
         look_up(hit, SPW_ACTION_LOAD, &decision) < 0)
         return -EIO;
     rc = spw_request_probe(hit, 0, 0, CHUNKS, verdict);
@@ -156,7 +160,7 @@ static int steps_without_news(void *arg)
         if (spw_step_end(client) < 0)
             return -EIO;
     }
-    return 0;
+    return repeats > 900 ? 0 : -EIO; /* now and then one is looked at anew */
 }
 
 static int a_step_that_loads(void *arg)
