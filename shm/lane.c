@@ -111,7 +111,7 @@ uint64_t spw_lane_highest(const struct spw_lane_slot *slot, uint32_t slots, uint
     uint64_t highest = tail;
     for (uint32_t i = 0; i < slots; i++) {
         uint64_t seq = spw_load_relaxed(&slot[i].seq);
-        if (spw_pos_before(highest, seq))
+        if (seq - tail <= slots && spw_pos_before(highest, seq)) /* else it is old, or nonsense */
             highest = seq;
     }
     return highest;

@@ -64,7 +64,7 @@ int spw_lane_read(const struct spw_lane_consumer *lane, uint32_t index, void *ou
  * This is the point where a command counts as taken. */
 void spw_lane_release(struct spw_lane_consumer *lane, uint32_t count);
 
-/** Highest position any slot's seq or the tail shows: where a successor's numbers must lie
+/** Highest position any slot's seq, at most a lap beyond the tail, or the tail shows: where a successor's numbers must lie
  * beyond. Used at hand-over of a client object and when a worker resumes a completion lane. */
 uint64_t spw_lane_highest(const struct spw_lane_slot *slot, uint32_t slots, uint64_t tail);
 

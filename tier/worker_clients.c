@@ -70,6 +70,18 @@ static void serve(struct spw_worker *worker, uint32_t c, uint64_t generation)
     client->waits_for_room = false;
 }
 
+/* The new holder takes answers from where it found our tail. That lies in its object: whatever an
+ * earlier holder wrote over it, both sides go on there. */
+static void meet_completions(struct spw_worker_client *client, const struct spw_lane_client *theirs)
+{
+    struct spw_lane_producer *lane = &client->completions;
+    uint64_t head = spw_load_relaxed(&theirs->completion_head);
+    if (lane->tail - head <= (uint64_t)lane->mask + 1)
+        return;
+    lane->tail = lane->head_cached = head;
+    spw_store_relaxed(lane->tail_at, head);
+}
+
 /* A new holder: what lies before its base is void. */
 static void welcome(struct spw_worker *worker, uint32_t c, uint64_t generation)
 {
@@ -78,6 +90,7 @@ static void welcome(struct spw_worker *worker, uint32_t c, uint64_t generation)
     /* relaxed: stored before the generation, which was read with acquire */
     client->commands.head = spw_load_relaxed(&theirs->command_base);
     spw_lane_release(&client->commands, 0);
+    meet_completions(client, theirs);
     SPW_CRASH_POINT("worker.client_base_taken");
     serve(worker, c, generation);
     /* steps of the earlier holder say nothing of this one's, should it have written nonsense there */

@@ -123,6 +123,33 @@ Test(worker_clients, commands_left_in_a_lane_are_void_for_the_next_holder)
     rig_close(&rig);
 }
 
+/* Everything that a client may write, our side of its lanes included, is noise when it dies. */
+Test(worker_clients, noise_in_an_object_is_over_with_its_holder)
+{
+    rig_open(&rig, &(struct rig_config){.capacity = 8});
+    for (uint64_t round = 0; round < 8; round++) {
+        rig_attach(&rig, &one);
+        cr_assert_eq(one.c, 0);
+        cr_expect_eq(reserve(&one, 1 + round, 1).status, 0, "round %d", (int)round);
+        if (round % 2) { /* noise that is still there must not mislead a successor either */
+            rig_end_worker(&rig, 0);
+            rig_start_worker(&rig, 0);
+            rig_settle(&rig);
+            cr_expect_eq(reserve(&one, 20 + round, 1).status, 0, "round %d", (int)round);
+        }
+        struct spw_client_view *view = &rig.daemon.client[0];
+        uint64_t *word = (uint64_t *)(void *)view->head;
+        uint64_t bytes = rig.daemon.client_map.size_bytes, x = round + 1;
+        for (uint64_t i = sizeof view->head->header / 8; i < bytes / 8; i++) {
+            x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+            word[i] = x;
+        }
+        rig_die(&one);
+        tick();
+    }
+    rig_close(&rig);
+}
+
 Test(worker_clients, many_generations_leave_nothing_behind)
 {
     rig_open(&rig, &(struct rig_config){.capacity = 8});
