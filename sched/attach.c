@@ -19,12 +19,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#define TIMEOUT_NS  5000000000ull
-#define POLL_NS     200000ull
-#define OPEN_JOBS   1023u         /* x 64 chunks: a 16-bit count of pins a slot holds them all */
-#define SCAN_ROUNDS 8u            /* of the views at attach; what is left is done in steps    */
-#define WATCH_CALLS 16u           /* one call in so many looks at the clock                   */
-#define LOOK_NS     1000000000ull /* at the locks, while something is waited for */
+#define TIMEOUT_NS   5000000000ull
+#define POLL_NS      200000ull
+#define OPEN_JOBS    1023u /* x 64 chunks: a 16-bit count of pins a slot holds them all */
+#define PLACES_TRIED 5u    /* in the time that an attach has, while workers don't acknowledge one */
+#define SCAN_ROUNDS  8u    /* of the views at attach; what is left is done in steps    */
+#define WATCH_CALLS  16u   /* one call in so many looks at the clock                   */
+#define LOOK_NS      1000000000ull /* at the locks, while something is waited for */
 
 static uint64_t now_ns(void)
 {
@@ -150,12 +151,9 @@ static void wake(const struct spw_client *client, uint32_t k)
                       &client->pool.feed[k]->asleep);
 }
 
-static int take_object(struct spw_client *client, const char *label, struct spw_error *err)
+static void take_object(struct spw_client *client, uint32_t c, const char *label)
 {
-    int c = spw_pool_take_client(&client->pool, false, err);
-    if (c < 0)
-        return c;
-    client->number = (uint32_t)c;
+    client->number = c;
     client->own = &client->pool.client[c];
     struct spw_client_head *head = client->own->head;
     memset(head->label, 0, sizeof(head->label));
@@ -167,7 +165,6 @@ static int take_object(struct spw_client *client, const char *label, struct spw_
     make_lanes(client);
     for (uint32_t k = 0; k < client->workers; k++)
         wake(client, k);
-    return 0;
 }
 
 /* A worker that is up, but doesn't serve this generation yet; -1 if there is none. */
@@ -185,10 +182,8 @@ static int unacknowledged(const struct spw_client *client)
     return -1;
 }
 
-static int await_workers(const struct spw_client *client, uint64_t timeout_ns,
-                         struct spw_error *err)
+static int await_workers(const struct spw_client *client, uint64_t until_ns, struct spw_error *err)
 {
-    uint64_t start = now_ns();
     int k;
     while ((k = unacknowledged(client)) >= 0) {
         /* relaxed: closed for good. A new daemon holds the lock a moment before it closes what a
@@ -197,15 +192,37 @@ static int await_workers(const struct spw_client *client, uint64_t timeout_ns,
             return spw_fail(err, -EAGAIN,
                             "pool \"%s\" is being replaced by a new daemon; try again",
                             client->pool.path.name);
-        if (now_ns() - start >= timeout_ns)
+        if (now_ns() >= until_ns)
             return spw_fail(err, -ETIMEDOUT,
                             "pool \"%s\": worker %d did not acknowledge client %" PRIu32
                             " within %" PRIu64 " ms; is it stuck?",
-                            client->pool.path.name, k, client->number, timeout_ns / 1000000);
+                            client->pool.path.name, k, client->number,
+                            client->timeout_ns / 1000000);
         wake(client, (uint32_t)k); /* no word that it sleeps on has moved since the generation */
         nap();
     }
     return 0;
+}
+
+/* Take a place that all workers serve. One whose last holder's copies still run is not given away
+ * before they have ended, which may be never: then another place does. */
+static int take_served(struct spw_client *client, const char *label, struct spw_error *err)
+{
+    const uint64_t until = now_ns() + client->timeout_ns;
+    int c = spw_pool_take_client(&client->pool, false, err), rc = c;
+    while (c >= 0) {
+        uint64_t patience = now_ns() + client->timeout_ns / PLACES_TRIED;
+        take_object(client, (uint32_t)c, label);
+        rc = await_workers(client, patience < until ? patience : until, err);
+        if (rc != -ETIMEDOUT || now_ns() >= until)
+            return rc;
+        int next = spw_pool_take_client_from(&client->pool, (uint32_t)c + 1, NULL);
+        if (next < 0) /* no other: all the time that is left is for this one */
+            return await_workers(client, until, err);
+        spw_pool_give_client(&client->pool, (uint32_t)c);
+        c = next;
+    }
+    return rc;
 }
 
 static int make_private(struct spw_client *client, const struct spw_attach_options *options)
@@ -238,16 +255,14 @@ static int attach(struct spw_client *client, const struct spw_attach_options *op
         return rc;
     client->workers = client->pool.geometry.workers;
     client->timeout_ns = options->timeout_ns;
-    rc = take_object(client, options->label, err);
+    rc = take_served(client, options->label, err);
     if (rc < 0)
         return rc;
     rc = make_private(client, options);
     if (rc < 0)
         return spw_fail(err, rc, "attach: no memory for the replica of pool \"%s\"", path->name);
-    rc = await_workers(client, options->timeout_ns, err);
-    if (rc == 0)
-        fill_views(client);
-    return rc;
+    fill_views(client);
+    return 0;
 }
 
 int spw_attach(const struct spw_attach_options *options, struct spw_client **out_client,

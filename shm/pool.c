@@ -428,31 +428,58 @@ static int attach_client(struct spw_pool *pool, uint32_t c, struct spw_error *er
     return 0;
 }
 
-int spw_pool_take_client(struct spw_pool *pool, bool tools, struct spw_error *err)
+/* Take place @c: 1, or 0 when it is taken or damaged. */
+static int take_place(struct spw_pool *pool, uint32_t c, struct spw_error *err)
 {
-    uint32_t clients = pool->geometry.clients;
-    for (uint32_t i = 0; i < clients; i++) {
-        uint32_t c = tools ? clients - 1 - i : i;
-        if (c == clients - 1 && !tools)
-            break;
-        int rc = spw_lock_take(pool->lock_fd, SPW_LOCK_CLIENT(c));
-        if (rc == -EBUSY)
-            continue;
-        if (rc)
-            return spw_fail(err, rc, "pool \"%s\": can't lock client %" PRIu32 ": %s",
-                            pool->path.name, c, strerror(-rc));
-        rc = attach_client(pool, c, err);
-        if (!rc)
-            return (int)c;
-        spw_lock_drop(pool->lock_fd, SPW_LOCK_CLIENT(c));
-        if (rc != -EBADMSG &&
-            rc != -EPROTONOSUPPORT) /* the pool's own layout was found to be ours */
-            return rc;
-    }
+    int rc = spw_lock_take(pool->lock_fd, SPW_LOCK_CLIENT(c));
+    if (rc == -EBUSY)
+        return 0;
+    if (rc)
+        return spw_fail(err, rc, "pool \"%s\": can't lock client %" PRIu32 ": %s", pool->path.name,
+                        c, strerror(-rc));
+    rc = attach_client(pool, c, err);
+    if (!rc)
+        return 1;
+    spw_lock_drop(pool->lock_fd, SPW_LOCK_CLIENT(c));
+    /* the pool's own layout was found to be ours */
+    return rc == -EBADMSG || rc == -EPROTONOSUPPORT ? 0 : rc;
+}
+
+static int no_place(const struct spw_pool *pool, struct spw_error *err)
+{
     return spw_fail(err, -EBUSY,
                     "pool \"%s\" has no free client: all %" PRIu32 " are taken (one is kept for "
                     "tools); detach one, or start spillwayd with more clients",
-                    pool->path.name, clients);
+                    pool->path.name, pool->geometry.clients);
+}
+
+int spw_pool_take_client(struct spw_pool *pool, bool tools, struct spw_error *err)
+{
+    if (tools) {
+        int rc = take_place(pool, pool->geometry.clients - 1, err);
+        if (rc)
+            return rc < 0 ? rc : (int)pool->geometry.clients - 1;
+    }
+    return spw_pool_take_client_from(pool, 0, err);
+}
+
+int spw_pool_take_client_from(struct spw_pool *pool, uint32_t first, struct spw_error *err)
+{
+    for (uint32_t c = first; c + 1 < pool->geometry.clients; c++) {
+        int rc = take_place(pool, c, err);
+        if (rc)
+            return rc < 0 ? rc : (int)c;
+    }
+    return no_place(pool, err);
+}
+
+void spw_pool_give_client(struct spw_pool *pool, uint32_t c)
+{
+    spw_region_detach(&pool->region_client[c]);
+    spw_region_detach(&pool->region_kv[c]);
+    pool->client[c] = (struct spw_client_view){0};
+    pool->kv[c] = NULL;
+    spw_lock_drop(pool->lock_fd, SPW_LOCK_CLIENT(c));
 }
 
 void spw_pool_detach(struct spw_pool *pool)

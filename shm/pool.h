@@ -63,6 +63,11 @@ int spw_pool_attach(const struct spw_pool_path *path, enum spw_pool_role role, u
  * with index SPW_CLIENTS_MAX (= none yet). */
 int spw_pool_take_client(struct spw_pool *pool, bool tools, struct spw_error *err);
 
+/** The same from client @first on; what is held already stays held. */
+int spw_pool_take_client_from(struct spw_pool *pool, uint32_t first, struct spw_error *err);
+/** Unmap client @c, which was taken, and give it back. */
+void spw_pool_give_client(struct spw_pool *pool, uint32_t c);
+
 /** Daemon: write the headers of client objects anew where a client damaged them: with such a one no
  * worker could attach again. Returns how many were damaged. */
 uint32_t spw_pool_mend(struct spw_pool *pool);

@@ -246,3 +246,23 @@ Test(process_clients, R_32_commands_of_a_dead_client_are_void_for_the_next_one_i
     close(fd);
     end();
 }
+
+/* Its blocks are being read; nobody else may get them, and nobody else has to wait for them. */
+Test(process_clients, copies_of_a_dead_client_that_do_not_end_keep_nobody_out)
+{
+    const char *const args[] = {"store", "1", "4", NULL};
+    int fd;
+    start(&(struct proc_config){.store_rate = "100"});
+    pid_t peer = proc_peer(&pool, &fd, args);
+    usleep(300000); /* four chunks of ten seconds each are under way */
+    support_kill(peer);
+    struct actor next;
+    cr_assert_eq(actor_open(&next, &(struct actor_config){.dir = pool.dir, .name = "pool"}), 0);
+    struct spw_info info = {.size_bytes = sizeof info};
+    cr_expect_eq(spw_get_info(next.client, &info), 0);
+    cr_expect_eq(info.client, 2);
+    actor_close(&next);
+    close(fd);
+    actor_close(&actor);
+    proc_close(&pool);
+}
