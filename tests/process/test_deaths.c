@@ -222,7 +222,7 @@ static bool is_settled(void *ctx)
 Test(process_deaths, R_43_random_deaths_of_workers_and_clients_lose_no_answer_and_no_byte)
 {
     enum { PEERS = 3, ROUNDS = 6 };
-    char seed[PEERS][8], line[256];
+    char seed[PEERS][16], line[256];
     struct {
         pid_t pid;
         int fd;

@@ -66,7 +66,7 @@ Test(process_pressure, LK_7_what_a_lookup_promised_is_loaded_while_others_evict)
 
 Test(process_pressure, CE_11_ten_thousand_requests_on_a_pool_of_one_slot)
 {
-    char seed[PEERS][8];
+    char seed[PEERS][16];
     struct peer peer[PEERS];
     cr_assert(proc_start(&pool, &(struct proc_config){.capacity = 1}));
     pid_t worker = (pid_t)spw_load_relaxed(&pool.seen->ctl->worker[0].pid);
@@ -173,7 +173,7 @@ Test(process_pressure, CE_12_claims_of_all_on_all_never_stop_everybody)
 Test(process_pressure, R_37_all_on_one_cpu_make_progress)
 {
     cpu_set_t one;
-    char seed[PEERS][8];
+    char seed[PEERS][16];
     struct peer peer[PEERS];
     CPU_ZERO(&one);
     CPU_SET(0, &one);
