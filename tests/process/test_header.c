@@ -90,10 +90,11 @@ static void still_works(void)
     actor_close(&actor);
 }
 
+/* A client's place that is damaged is passed over, and mended by the daemon. */
 static const struct {
     enum spw_region_kind kind;
     const char *name;
-} kinds[] = {{SPW_REGION_CTL, "ctl"}, {SPW_REGION_FEED, "feed"}, {SPW_REGION_CLIENT, "client"}};
+} kinds[] = {{SPW_REGION_CTL, "ctl"}, {SPW_REGION_FEED, "feed"}};
 #define KINDS (sizeof kinds / sizeof kinds[0])
 
 Test(process_header, SM_9_another_layout_version_is_refused_with_both_numbers)
@@ -193,8 +194,8 @@ Test(process_header, R_25_no_flipped_bit_of_a_header_crashes_who_attaches)
         }
         munmap(object.bytes, object.size);
     }
-    /* headers' reserved bytes may be anything; all else is compared or checked */
-    cr_expect_gt(refusals, 3 * 56 * 8 - 64, "%u refused, %u work", refusals, works);
+    /* headers' reserved bytes may be anything; all else of ctl and feed is compared or checked */
+    cr_expect_gt(refusals, 2 * 56 * 8 - 64, "%u refused, %u work", refusals, works);
     cr_expect_gt(works, 0);
     still_works();
     cr_expect_eq(proc_stop(&pool, SIGTERM), 0);

@@ -323,6 +323,8 @@ Test(reclaim, holders_that_all_wait_for_a_slot_don_t_wait_for_ever)
 
 /* ---- claims of copying workers --------------------------------------------------------------- */
 
+static uint64_t all[] = {UINT64_MAX}; /* protect: no victim for one more slot */
+
 /* The only slot beside the full capacity is under a peer's copy: it is FREE and not given out. */
 static uint32_t claimed_and_freed(void)
 {
@@ -333,7 +335,7 @@ static uint32_t claimed_and_freed(void)
     spw_shard_ready(owner, other);
     cr_assert_eq(spw_shard_reclaim(owner, 0), 1);
     cr_assert_eq(state_of(slot), SPW_FREE);
-    cr_assert_eq(tiny_reserve(owner, 3, NULL, &other), SPW_NO_SLOT);
+    cr_assert_eq(tiny_reserve(owner, 3, all, &other), SPW_NO_SLOT);
     cr_assert_eq(tiny_stats(owner).ready, 1, "nothing evicted for it");
     return slot;
 }
@@ -351,10 +353,10 @@ Test(reclaim, a_dead_worker_s_claims_count_until_its_successor_is_there)
 {
     uint32_t slot = claimed_and_freed(), got;
     spw_shard_close(peer); /* as good as dead: the bit stands */
-    cr_assert_eq(tiny_reserve(owner, 3, NULL, &got), SPW_NO_SLOT);
+    cr_assert_eq(tiny_reserve(owner, 3, all, &got), SPW_NO_SLOT);
     spw_shard_close(owner); /* and so does the owner's successor find it */
     owner = tiny_shard_open(&tiny, 0);
-    cr_assert_eq(tiny_reserve(owner, 3, NULL, &got), SPW_NO_SLOT);
+    cr_assert_eq(tiny_reserve(owner, 3, all, &got), SPW_NO_SLOT);
     peer = tiny_shard_open(&tiny, 1);
     cr_assert_eq(tiny_reserve(owner, 3, NULL, &got), SPW_RESERVED);
     cr_assert_eq(got, slot);
@@ -371,7 +373,7 @@ Test(reclaim, two_loads_of_a_slot_hold_it_until_both_have_ended)
     spw_shard_ready(owner, got);
     cr_assert_eq(spw_shard_reclaim(owner, 0), 1);
     spw_shard_unclaim(owner, 0, slot);
-    cr_assert_eq(tiny_reserve(owner, 3, NULL, &got), SPW_NO_SLOT);
+    cr_assert_eq(tiny_reserve(owner, 3, all, &got), SPW_NO_SLOT);
     spw_shard_unclaim(owner, 0, slot);
     cr_assert_eq(tiny_reserve(owner, 3, NULL, &got), SPW_RESERVED);
     stop();
