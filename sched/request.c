@@ -99,6 +99,8 @@ static int prepare_keys(struct spw_request *request, uint32_t group, uint32_t ke
     expect = expect < EXPECT_MAX ? expect : EXPECT_MAX;
     if (room < count)
         return -ENOMEM;
+    if (keys->key_bytes != key_bytes) /* none is in: a call that ran out of memory made this room */
+        keys->room = 0;
     keys->key_bytes = key_bytes;
     if (room > keys->room) {
         uint64_t more = keys->room + keys->room / 2;

@@ -5,6 +5,7 @@
 
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <malloc.h>
 #include <string.h>
 
 TestSuite(request, .timeout = 25);
@@ -78,6 +79,18 @@ Test(request, keys_that_make_no_sense_are_refused)
     cr_expect_eq(spw_request_extend(request, 0, key, 64, 1), 0);
     cr_expect_eq(spw_request_extend(request, 0, key, 32, 1), -EINVAL, "another length");
     cr_expect_eq(spw_request_tokens(request, 5), -EINVAL, "tokens only grow");
+    close_pool();
+}
+
+Test(request, room_left_by_a_call_without_memory_is_not_taken_for_room_for_longer_keys)
+{
+    static uint8_t key[64 * 64];
+    open_pool(&one_worker);
+    struct spw_request *request = api_request(space, 100, 0);
+    cr_assert_eq(spw_request_extend(request, 0, key, 1, 64), 0);
+    request->keys[0].count = 0; /* as if what comes after the keys' own room had failed */
+    cr_assert_eq(spw_request_extend(request, 0, key, 64, 64), 0);
+    cr_expect_geq(malloc_usable_size(request->keys[0].key), sizeof(key));
     close_pool();
 }
 
