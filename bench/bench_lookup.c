@@ -296,9 +296,9 @@ static int bench_begin(struct spw_bench_run *run)
 
 int spw_bench_lookup(struct spw_bench_run *run)
 {
-    int rc = bench_256(run, "256_keys_1M", true);
+    int rc = bench_256(run, "256_keys_1M", false);
     if (rc == 0)
-        rc = bench_256(run, "probe_256_keys_1M", false);
+        rc = bench_256(run, "decide_256_keys_1M", true);
     if (rc == 0)
         rc = bench_digest(run);
     if (rc == 0)
