@@ -1,0 +1,183 @@
+/* The worker's loop: sleeping, being woken, stopping, going home. */
+#include "tests/support/worker_rig.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+#include <time.h>
+
+#include "shm/alive.h"
+#include "shm/doorbell.h"
+
+TestSuite(worker_loop, .timeout = 60);
+
+static struct rig rig;
+static struct rig_client one;
+
+static uint64_t acked(uint32_t k, uint32_t c)
+{
+    return spw_load_acquire(&rig.daemon.feed[k]->acked[c]);
+}
+
+static volatile int stop;
+static int run_status;
+
+static void *run(void *arg)
+{
+    run_status = spw_worker_run(arg, &stop);
+    return NULL;
+}
+
+static void sleep_ms(long ms)
+{
+    struct timespec span = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+    nanosleep(&span, NULL);
+}
+
+static void ring_stop(void)
+{
+    stop = 1;
+    spw_store_relaxed(&rig.daemon.ctl->bell, 1);
+    spw_doorbell_ring(&rig.daemon.ctl->bell, NULL);
+}
+
+/* Client @c as the running worker's: attach without passes of our own. */
+static void attach_to_running(struct rig_client *client)
+{
+    struct spw_worker *worker = rig.worker[0];
+    rig.worker[0] = NULL;
+    rig_attach(&rig, client);
+    rig.worker[0] = worker;
+    for (int i = 0; i < 2000 && acked(0, client->c) != client->generation; i++)
+        sleep_ms(1);
+    cr_assert(acked(0, client->c) == client->generation);
+}
+
+static bool wait_done(struct rig_client *client, struct spw_done *done)
+{
+    for (int i = 0; i < 5000; i++) {
+        if (rig_reap(client, 0, done))
+            return true;
+        sleep_ms(1);
+    }
+    return false;
+}
+
+static void ring(const struct rig_client *client)
+{
+    spw_doorbell_ring(spw_doorbell_low_half(&client->view->head->lane[0].command_tail),
+                      &rig.daemon.feed[0]->asleep);
+}
+
+Test(worker_loop, a_sleeping_worker_is_woken_and_an_idle_one_costs_nothing)
+{
+    pthread_t thread;
+    struct timespec cpu;
+    struct spw_done done;
+    clockid_t clock;
+    rig_open(&rig, &(struct rig_config){.capacity = 8, .real_clock = true});
+    cr_assert(pthread_create(&thread, NULL, run, rig.worker[0]) == 0);
+    attach_to_running(&one);
+    sleep_ms(50);
+    cr_assert(pthread_getcpuclockid(thread, &clock) == 0);
+    clock_gettime(clock, &cpu);
+    int64_t before_ns = cpu.tv_sec * 1000000000ll + cpu.tv_nsec;
+    sleep_ms(2000);
+    clock_gettime(clock, &cpu);
+    int64_t used_ns = cpu.tv_sec * 1000000000ll + cpu.tv_nsec - before_ns;
+    cr_expect(used_ns < 20000000, "idle: %d us in 2 s", (int)(used_ns / 1000));
+
+    for (uint64_t i = 0; i < 20; i++) {
+        sleep_ms(2);
+        cr_assert(rig_reserve(&rig, &one, 0, i, 1));
+        ring(&one);
+        cr_assert(wait_done(&one, &done));
+        cr_assert(rig_run(&rig, &one, 0, SPW_CMD_STORE, done.ticket, 1, 0));
+        ring(&one);
+        cr_assert(wait_done(&one, &done));
+        cr_expect(done.status == 0);
+    }
+    ring_stop();
+    pthread_join(thread, NULL);
+    cr_expect(run_status == 0);
+    cr_expect(rig_count(&rig, 0, SPW_WORKER_sleeps) > 20);
+    rig_close(&rig);
+}
+
+Test(worker_loop, a_stop_cancels_what_waits_and_lets_copies_end)
+{
+    pthread_t thread;
+    struct spw_done done, job;
+    rig_open(&rig, &(struct rig_config){.capacity = 8,
+                                        .real_clock = true,
+                                        .copier = {.rate_bytes = {5000, 0}, .in_flight = {1, 1}}});
+    cr_assert(pthread_create(&thread, NULL, run, rig.worker[0]) == 0);
+    attach_to_running(&one);
+    cr_assert(rig_reserve(&rig, &one, 0, 1, 3));
+    ring(&one);
+    cr_assert(wait_done(&one, &job));
+    cr_assert(rig_run(&rig, &one, 0, SPW_CMD_STORE, job.ticket, 3, 0));
+    cr_assert(rig_reserve(&rig, &one, 0, 10, 1));
+    ring(&one);
+    cr_assert(wait_done(&one, &done));
+    ring_stop();
+    pthread_join(thread, NULL);
+    cr_expect(run_status == 0);
+    cr_assert(rig_reap(&one, 0, &done));
+    cr_expect(done.kind == SPW_DONE_STORE && done.mask == 6 && done.status == -ECANCELED);
+    cr_expect(rig_state(&rig, 0, 1, NULL) == SPW_READY);
+    cr_expect(rig_slots_in(&rig, 0, SPW_FILLING) == 0);
+    cr_expect(rig_open_chunks(&rig, 0) == 0);
+    rig_close(&rig);
+}
+
+Test(worker_loop, a_stop_gives_up_copies_that_never_end)
+{
+    pthread_t thread;
+    struct spw_done job;
+    rig_open(&rig, &(struct rig_config){
+                       .capacity = 8, .real_clock = true, .copier.faults.stick_every = {1, 0}});
+    cr_assert(pthread_create(&thread, NULL, run, rig.worker[0]) == 0);
+    attach_to_running(&one);
+    cr_assert(rig_reserve(&rig, &one, 0, 1, 1));
+    ring(&one);
+    cr_assert(wait_done(&one, &job));
+    cr_assert(rig_run(&rig, &one, 0, SPW_CMD_STORE, job.ticket, 1, 0));
+    ring(&one);
+    sleep_ms(100);
+    ring_stop();
+    pthread_join(thread, NULL);
+    cr_expect(run_status == -ETIMEDOUT);
+    rig_close(&rig);
+}
+
+Test(worker_loop, a_worker_without_daemon_and_clients_goes_home)
+{
+    pthread_t thread;
+    rig_open(&rig, &(struct rig_config){.capacity = 8, .real_clock = true});
+    cr_assert(pthread_create(&thread, NULL, run, rig.worker[0]) == 0);
+    attach_to_running(&one);
+    spw_lock_drop(rig.daemon.lock_fd, SPW_LOCK_DAEMON);
+    sleep_ms(1500);
+    cr_assert(rig_reserve(&rig, &one, 0, 1, 1));
+    ring(&one);
+    struct spw_done done;
+    cr_expect(wait_done(&one, &done), "it serves on while a client lives");
+    rig_die(&one);
+    pthread_join(thread, NULL);
+    cr_expect(run_status == 0);
+    rig_close(&rig);
+}
+
+Test(worker_loop, a_closed_pool_ends_its_workers)
+{
+    pthread_t thread;
+    rig_open(&rig, &(struct rig_config){.capacity = 8, .real_clock = true});
+    cr_assert(pthread_create(&thread, NULL, run, rig.worker[0]) == 0);
+    sleep_ms(20);
+    spw_store_relaxed(&rig.daemon.ctl->phase, SPW_POOL_CLOSED);
+    pthread_join(thread, NULL);
+    cr_expect(run_status == 0);
+    rig_close(&rig);
+}
