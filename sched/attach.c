@@ -120,8 +120,10 @@ void spw_client_watch(struct spw_client *client)
 static int read_options(const struct spw_attach_options *options, struct spw_attach_options *out,
                         struct spw_pool_path *out_path, struct spw_error *err)
 {
-    if (!options || options->size_bytes < sizeof(*options) || !options->pool)
-        return spw_fail(err, -EINVAL, "attach: no options, or no pool's name in them");
+    if (!options || options->size_bytes < sizeof(*options))
+        return spw_fail(err, -EINVAL, "attach: no options, or their size_bytes is not set");
+    if (!options->pool)
+        return spw_fail(err, -EINVAL, "attach: the options name no pool");
     *out = *options;
     if (out->timeout_ns == 0)
         out->timeout_ns = TIMEOUT_NS;

@@ -220,9 +220,10 @@ int spw_space_open(struct spw_client *client, const struct spw_space_config *con
     int rc = client ? spw_client_check(client) : -EINVAL;
     if (rc < 0)
         return rc;
-    rc = config && out_space && config->size_bytes >= sizeof(*config)
-             ? open_space(client, config, out_space, &err)
-             : -EINVAL;
+    if (config && out_space && config->size_bytes >= sizeof(*config))
+        rc = open_space(client, config, out_space, &err);
+    else
+        rc = spw_fail(&err, -EINVAL, "space: no configuration, or its size_bytes is not set");
     if (rc < 0 && error_text && error_bytes > 0)
         snprintf(error_text, error_bytes, "%s", err.text[0] ? err.text : strerror(-rc));
     return rc;

@@ -140,7 +140,8 @@ static int take_name(const struct spw_pool_config *config, struct spw_error *err
         if (rc != -EAGAIN)
             return rc;
     }
-    return spw_fail(err, -EBUSY, "%s: others keep starting and stopping this pool", name);
+    return spw_fail(err, -EBUSY,
+                    "%s: can't be made, or others keep starting and stopping this pool", name);
 }
 
 /* Whoever is attached to a dead daemon's pool learns from its ctl that this one is over. */

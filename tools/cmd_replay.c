@@ -301,7 +301,8 @@ int spw_cmd_replay(int argc, char *const *argv)
     end_all(replay, status != 0);
     int exit_status = SPW_EXIT_FAILED;
     if (status)
-        fprintf(stderr, "spillway replay: failed: %s\n", strerror(-status));
+        fprintf(stderr, "spillway replay: failed: %s\n",
+                status == -EOWNERDEAD ? "the pool's daemon or a worker ended" : strerror(-status));
     else
         exit_status = spw_replay_report(&options, &result, &workers, stdout);
     spw_replay_result_fini(&result);

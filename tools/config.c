@@ -40,7 +40,7 @@ static const struct spw_option table[] = {
     {"chunk-bytes", "pool", SPW_OPTION_BYTES, FIELD(chunk_bytes), 64, 2ull << 30, NULL, "64KiB",
      "payload of a chunk, a multiple of 64"},
     {"kv-blocks", "pool", SPW_OPTION_COUNT, FIELD(kv_blocks), 1, 1ull << 24, NULL, "256",
-     "KV blocks in host memory that each client gets for the host copier"},
+     "KV blocks of chunk-bytes in host memory, for each of max-clients; copied from and to"},
     {"on-stop", "pool", SPW_OPTION_CHOICE, FIELD(on_stop), 0, 0, on_stop_names, "remove",
      "what a clean stop does with the memory"},
     {"quiet", "pool", SPW_OPTION_SWITCH, FIELD(quiet), 0, 0, NULL, "no",
@@ -224,12 +224,16 @@ int spw_config_parse(int argc, char *const *argv, struct spw_config *out_config,
 void spw_config_print(const struct spw_config *config, FILE *out)
 {
     uint64_t worker_bytes = config->capacity_chunks * config->chunk_bytes;
-    char one[SPW_UNITS_TEXT_BYTES], all[SPW_UNITS_TEXT_BYTES];
+    uint64_t kv_bytes = config->kv_blocks * config->chunk_bytes * config->max_clients;
+    char one[SPW_UNITS_TEXT_BYTES], all[SPW_UNITS_TEXT_BYTES], kv[SPW_UNITS_TEXT_BYTES];
 
     spw_options_print(&config->options, out);
-    fprintf(out, "; plan: %s of payload a worker, %s in all on this host\n",
+    fprintf(out,
+            "; plan: %s of payload a worker, %s in all on this host, "
+            "and %s of KV blocks for clients\n",
             spw_units_format(SPW_UNIT_BYTES, worker_bytes, one),
-            spw_units_format(SPW_UNIT_BYTES, worker_bytes * config->workers, all));
+            spw_units_format(SPW_UNIT_BYTES, worker_bytes * config->workers, all),
+            spw_units_format(SPW_UNIT_BYTES, kv_bytes, kv));
 }
 
 void spw_config_help(const struct spw_config *config, FILE *out)
@@ -237,7 +241,9 @@ void spw_config_help(const struct spw_config *config, FILE *out)
     fputs(
         "usage: spillwayd [--config FILE] [--OPTION VALUE]...\n\n"
         "Runs a pool of KV-cache workers in the foreground. In the file, --store-rate is the key\n"
-        "store_rate of its section; --check prints all of them.\n\n",
+        "store_rate of its section; --check prints all of them, as such a file. Sizes are written\n"
+        "64KiB or 2GB, times 250ms or 1min; switches take no value here, yes or no in the "
+        "file.\n\n",
         out);
     spw_options_help(&config->options, out);
 }

@@ -276,7 +276,8 @@ int spw_options_read_args(struct spw_options *options, int argc, char *const *ar
                 return used;
             at += used;
         } else if (!only_words && argv[at][0] == '-' && argv[at][1] != '\0') {
-            snprintf(err, err_bytes, "unknown option %.60s; options begin with --", argv[at]);
+            snprintf(err, err_bytes, "unknown option %.60s; options begin with --, see --help",
+                     argv[at]);
             return -EINVAL;
         } else if (words < max_words) {
             out_words[words++] = argv[at++];

@@ -118,7 +118,7 @@ int spw_options_read_file(struct spw_options *options, const char *path, char *e
     bad_line = ini_parse_stream(take_line, &r, take_key, &r);
     if (!r.failed && ferror(r.file)) {
         rc = -EIO;
-        snprintf(err, err_bytes, "%s: can't be read", path);
+        snprintf(err, err_bytes, "%s: can't be read; is it a file?", path);
     } else if (bad_line > 0 && (!r.failed || bad_line < r.line)) {
         rc = -EINVAL;
         snprintf(err, err_bytes, "%s:%d: is no \"[section]\", \"key = value\" or comment", path,
