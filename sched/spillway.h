@@ -171,7 +171,7 @@ struct spw_decision {
     uint64_t tail_boundary;     /* chosen partial tail, 0 = none                          */
     uint64_t recomputed_tokens; /* what the budget gave up                                */
     uint64_t deciding_chunk;    /* the chunk that decided ...                             */
-    uint32_t deciding_group;    /* ... and its group                                      */
+    uint32_t deciding_group;    /* ... and its group, UINT32_MAX = none did               */
     uint32_t repeated;          /* 1: no news since this request was deferred, O(1)       */
     struct spw_need need[SPW_MAX_GROUPS];
 };
@@ -290,19 +290,21 @@ struct spw_completion {
     uint32_t kind;
     int32_t
         status; /* 0, or the first error: -ENOSPC, -EBUSY, -ESTALE, -ECANCELED, -EOWNERDEAD ... */
-    uint64_t cookie;
-    struct spw_ticket ticket; /* RESERVED, BEGUN: for the run; id 0 = nothing to run          */
+    uint64_t cookie;          /* as given to the call that this answers, a run's own */
+    struct spw_ticket ticket; /* RESERVED, BEGUN: for the run, whatever status says of the chunks
+                                 that were not accepted; id 0 = nothing to run               */
     uint64_t mask; /* RESERVED: bit i set = chunk i is new and must be run; STORED, LOADED: bit i
                       set = chunk i failed                                                     */
 };
 
-/** Reap completions, at most @max. Blocks named in a run may be reused once it completed. */
+/** Reap completions, at most @max, of jobs in any order; returns how many, 0 if there are none now.
+ * Never waits; inside or outside a step. Blocks named in a run may be reused once it completed. */
 SPW_API int spw_completions(struct spw_client *client, struct spw_completion *out, uint32_t max);
 
 /* ---- host KV --------------------------------------------------------------------------------- */
 
-/** This client's KV blocks in host memory, where the pool's host copier reads and writes.
- * Any pointer may be NULL. -ENOENT the pool was made without. */
+/** This client's KV blocks in host memory, where the pool's host copier reads and writes: block b
+ * is at @out_start + b * @out_block_bytes. Any pointer may be NULL. -ENOENT the pool was made without. */
 SPW_API int spw_kv_blocks(struct spw_client *client, void **out_start, uint64_t *out_blocks,
                           uint64_t *out_block_bytes);
 
