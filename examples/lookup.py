@@ -115,7 +115,11 @@ def main():
     parser.add_argument("--shm-dir")
     parser.add_argument("--store", action="store_true", help="store three chunks first")
     args = parser.parse_args()
-    client = Client(ctypes.CDLL(args.lib), args.pool, args.shm_dir)
+    try:
+        library = ctypes.CDLL(args.lib)
+    except OSError as error:
+        sys.exit(f"{error}; where is it? (--lib)")
+    client = Client(library, args.pool, args.shm_dir)
     request = client.request("a prompt")
     if args.store:
         client.store(request, 3)
