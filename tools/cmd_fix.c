@@ -53,7 +53,7 @@ int spw_cmd_stop(int argc, char *const *argv)
         fprintf(stderr, "spillway stop: out of memory\n");
         return SPW_EXIT_FAILED;
     }
-    status = spw_pool_path_init(&path, args.shm_dir, args.pool, (uint32_t)geteuid(), &err);
+    status = spw_pool_path_init(&path, args.shm_dir, args.pool, (uint32_t)args.uid, &err);
     if (!status)
         status = spw_pool_attach(&path, SPW_ROLE_CLIENT, SPW_CLIENTS_MAX, pool, &err);
     if (!status) {

@@ -252,7 +252,7 @@ int spw_cmd_stat(int argc, char *const *argv)
         status = SPW_EXIT_FAILED;
         goto out;
     }
-    status = spw_pool_path_init(&path, args.shm_dir, args.pool, (uint32_t)geteuid(), &err);
+    status = spw_pool_path_init(&path, args.shm_dir, args.pool, (uint32_t)args.uid, &err);
     if (!status)
         status = spw_pool_attach(&path, SPW_ROLE_TOOL, 0, pool, &err);
     if (status) {

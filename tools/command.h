@@ -20,6 +20,7 @@ enum spw_exit {
 struct spw_pool_args {
     char pool[SPW_POOL_NAME_BYTES + 1];
     char shm_dir[128];
+    uint64_t uid; /* of the pool's owner */
     bool json;
     bool help;
 };

@@ -76,6 +76,10 @@ int spw_replay_options_read(int argc, char *const *argv, struct spw_replay_optio
         return complain(err, err_bytes, "give a trace or --generate, not both");
     if (!words && !out_options->generate)
         return complain(err, err_bytes, "which trace? give a file, or --generate");
+    if (!out_options->generate && spw_options_origin(&options, "seed") != SPW_ORIGIN_DEFAULT)
+        return complain(err, err_bytes, "--seed is of the generated workload: give --generate too");
+    if (!out_options->cache_only && spw_options_origin(&options, "policy") != SPW_ORIGIN_DEFAULT)
+        return complain(err, err_bytes, "--policy is compared by --cache-only: give that too");
     if (out_options->payload_bytes % 64)
         return complain(err, err_bytes, "--payload-bytes must be a multiple of 64");
     out_options->chunk_tokens = SPW_TRACE_BLOCK_TOKENS;

@@ -28,6 +28,8 @@ static const struct spw_option pool_options[] = {
      sizeof((struct spw_pool_args *)0)->pool, NULL, "spillway", "name of the pool"},
     {"shm-dir", NULL, SPW_OPTION_TEXT, offsetof(struct spw_pool_args, shm_dir), 0,
      sizeof((struct spw_pool_args *)0)->shm_dir, NULL, "/dev/shm", "where its objects are"},
+    {"uid", NULL, SPW_OPTION_COUNT, offsetof(struct spw_pool_args, uid), 0, UINT32_MAX, NULL, NULL,
+     "user that the pool belongs to; by default the one who asks"},
     {"json", NULL, SPW_OPTION_SWITCH, offsetof(struct spw_pool_args, json), 0, 0, NULL, "no",
      "print JSON"},
     {"help", NULL, SPW_OPTION_SWITCH, offsetof(struct spw_pool_args, help), 0, 0, NULL, "no",
@@ -43,6 +45,8 @@ int spw_pool_args_read(int argc, char *const *argv, const char *about, struct sp
         fprintf(stderr, "spillway %s: %s\n", argv[0], err);
         return SPW_EXIT_USAGE;
     }
+    if (spw_options_origin(&options, "uid") == SPW_ORIGIN_DEFAULT)
+        args->uid = geteuid();
     if (args->help) {
         printf("usage: spillway %s [options]: %s\n\n", argv[0], about);
         spw_options_help(&options, stdout);
