@@ -272,7 +272,7 @@ static int offer(struct timed *timed, uint32_t index)
 {
     struct timed_request *request = &timed->request[index];
     struct spw_chunk_ref refs[SPW_MAX_JOB_CHUNKS];
-    uint64_t next;
+    uint64_t next = request->next;
     struct job *job = job_new(timed, false, index);
     if (!job)
         return 0;
