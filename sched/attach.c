@@ -178,7 +178,8 @@ static int unacknowledged(const struct spw_client *client)
         /* [WS-1] acquire: phase before the incarnation it speaks of */
         if (spw_load_acquire(&state->phase) == SPW_WORKER_UP &&
             spw_load_relaxed(&state->incarnation) == spw_load_relaxed(&feed->incarnation) &&
-            spw_load_relaxed(&feed->acked[client->number]) != client->generation)
+            /* [CL-2] acquire: acknowledged before lanes and fences are used */
+            spw_load_acquire(&feed->acked[client->number]) != client->generation)
             return (int)k;
     }
     return -1;

@@ -24,7 +24,8 @@ bool spw_worker_up(const struct spw_client *client, uint32_t k, uint64_t *out_in
     *out_incarnation = incarnation;
     return phase == SPW_WORKER_UP && !(client->bereft >> k & 1) &&
            spw_load_relaxed(&state->incarnation) == incarnation &&
-           spw_load_relaxed(&feed->acked[client->number]) == client->generation;
+           /* [CL-2] acquire: acknowledged, by a restarted worker too, before its lanes are used */
+           spw_load_acquire(&feed->acked[client->number]) == client->generation;
 }
 
 static void look_who_is_up(struct spw_client *client)

@@ -21,6 +21,7 @@
  *   pairs    [ST-1] old position before tails <-> record before words   [ST-2] position -> claim
  *            [ST-3] end of step -> claim    [ST-4] step number before words -> claim
  *            [CL-1] generation -> claim, acknowledgement
+ *            [CL-2] clean-up and lanes as they go on -> acked[c] -> the new holder's first use
  *
  * Dies at any point: the lock byte is free, workers ignore its words by generation, void its lanes
  * and acknowledge; the next holder starts over.

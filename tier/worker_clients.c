@@ -95,7 +95,7 @@ static void welcome(struct spw_worker *worker, uint32_t c, uint64_t generation)
     serve(worker, c, generation);
     /* steps of the earlier holder say nothing of this one's, should it have written nonsense there */
     spw_store_relaxed(&worker->feed->fenced[c], 0);
-    /* release: head at base, no step fenced, before the acknowledgement, which the attaching client waits for */
+    /* [CL-2] release: lanes as they go on and no step fenced, before the acknowledgement */
     spw_store_release(&worker->feed->acked[c], generation);
     SPW_CRASH_POINT("worker.client_acknowledged");
 }
