@@ -16,6 +16,7 @@ void spw_client_view_init(struct spw_client_view *view, struct spw_client_head *
     *view = (struct spw_client_view){
         .head = head,
         .pin = (spw_atomic64 *)(void *)(start + map.pin_off),
+        .awaited = (spw_atomic64 *)(void *)(start + map.awaited_off),
         .command = (struct spw_lane_slot *)(void *)(start + map.command_off),
         .completion = (struct spw_lane_slot *)(void *)(start + map.completion_off),
         .claim_words = spw_claim_words(geometry),
@@ -55,6 +56,11 @@ uint64_t spw_client_take_over(struct spw_client_view *view)
     for (uint64_t w = 0; w < view->workers * view->claim_words; w++)
         spw_store_relaxed(&view->pin[w], 0);
     SPW_CRASH_POINT("client.pins_cleared");
+    for (uint64_t w = 0; w < view->workers * view->claim_words; w++)
+        spw_store_relaxed(&view->awaited[w], 0);
+    SPW_CRASH_POINT("client.awaited_cleared");
+    for (uint32_t k = 0; k < view->workers; k++)
+        spw_client_await_changed(view, k);
     for (uint32_t k = 0; k < view->workers; k++)
         reset_lane(view, k);
     spw_store_relaxed(&head->pid, (uint64_t)getpid());
@@ -96,6 +102,33 @@ void spw_client_step_end(struct spw_client_view *view)
         spw_store_release(&view->head->applied[k], 0);
         SPW_CRASH_POINT("client.step_ended");
     }
+}
+
+void spw_client_await(struct spw_client_view *view, uint32_t shard, uint32_t slot, bool awaited)
+{
+    uint64_t bit = spw_claim_bit(view->claim_words, shard, slot);
+    if (awaited)
+        spw_bit_set(view->awaited, bit);
+    else
+        spw_bit_clear(view->awaited, bit);
+}
+
+void spw_client_await_changed(struct spw_client_view *view, uint32_t shard)
+{
+    spw_atomic64 *changes = &view->head->awaited_changes[shard];
+    /* [AW-1] release: the bits before the count that tells of them */
+    spw_store_release(changes, spw_load_relaxed(changes) + 1);
+}
+
+uint64_t spw_client_awaited_changes(const struct spw_client_view *view, uint32_t k)
+{
+    /* [AW-1] acquire: the count before the bits it tells of */
+    return spw_load_acquire(&view->head->awaited_changes[k]);
+}
+
+bool spw_client_awaits(const struct spw_client_view *view, uint32_t shard, uint32_t slot)
+{
+    return spw_bit_test(view->awaited, spw_claim_bit(view->claim_words, shard, slot));
 }
 
 void spw_client_claim_read(const struct spw_client_view *view, uint32_t k,

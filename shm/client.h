@@ -1,7 +1,7 @@
 #ifndef SPW_SHM_CLIENT_H
 #define SPW_SHM_CLIENT_H
 /*
- * A client's object: step positions, pin bits, lanes, mailbox.
+ * A client's object: step positions, pin bits, awaited bits, lanes, mailbox.
  *
  * Written by the client that holds lock byte SPW_LOCK_CLIENT(c), except worker_lane[k] and
  * completion lane k, which worker k writes. Workers read positions and pins to decide on reuse.
@@ -22,6 +22,7 @@
  *            [ST-3] end of step -> claim    [ST-4] step number before words -> claim
  *            [CL-1] generation -> claim, acknowledgement
  *            [CL-2] clean-up and lanes as they go on -> acked[c] -> the new holder's first use
+ *            [AW-1] awaited bits -> their change count -> a worker's look at them
  *
  * Dies at any point: the lock byte is free, workers ignore its words by generation, void its lanes
  * and acknowledge; the next holder starts over.
@@ -32,7 +33,8 @@
 /** Pointers into a mapped client.c. Process-local, plain data. */
 struct spw_client_view {
     struct spw_client_head *head;
-    spw_atomic64 *pin; /* workers x claim words */
+    spw_atomic64 *pin;     /* workers x claim words */
+    spw_atomic64 *awaited; /* likewise              */
     struct spw_lane_slot *command;
     struct spw_lane_slot *completion;
     uint64_t claim_words;
@@ -63,6 +65,11 @@ void spw_client_step_applied(struct spw_client_view *view, uint32_t k, uint64_t 
 /** Client: close the step. [ST-3] release. */
 void spw_client_step_end(struct spw_client_view *view);
 
+/** Client: somebody here waits for the store into (@shard, @slot), or nobody does any more. */
+void spw_client_await(struct spw_client_view *view, uint32_t shard, uint32_t slot, bool awaited);
+/** Client: tell worker @shard that such bits of its shard have changed. [AW-1] release. */
+void spw_client_await_changed(struct spw_client_view *view, uint32_t shard);
+
 /**
  * What `applied` says of a position: 1 + position, never 0, which means outside a step. At the one
  * position where the sum wraps to 0 it is the position itself: as if one record fewer had been
@@ -84,6 +91,13 @@ struct spw_client_claim {
 /** Worker @k, after its full fence [ST-1]: read the client's words. Pins are read after them. */
 void spw_client_claim_read(const struct spw_client_view *view, uint32_t k,
                            struct spw_client_claim *out_claim);
+
+/** Worker @k: how often the client's awaited bits of its shard have changed. [AW-1] acquire: those
+ * bits are at least as new as the count. */
+uint64_t spw_client_awaited_changes(const struct spw_client_view *view, uint32_t k);
+/** Worker: does the client wait for the store into (@shard, @slot)? A hint: whoever sets it for no
+ * reason only changes the order of stores. */
+bool spw_client_awaits(const struct spw_client_view *view, uint32_t shard, uint32_t slot);
 
 /** Worker, after it has read the pins: any untaken command in any lane of this client: tails first,
  * then heads. Commands before command_base are void and don't count. */

@@ -111,6 +111,7 @@ void spw_client_map_init(const struct spw_geometry *geometry, struct spw_client_
     uint64_t lane_bytes = geometry->workers * sizeof(struct spw_lane_slot);
     struct spw_client_map map;
     map.pin_off = place(&end, claim_bytes(geometry));
+    map.awaited_off = place(&end, claim_bytes(geometry));
     map.command_off = place(&end, geometry->command_slots * lane_bytes);
     map.completion_off = place(&end, geometry->completion_slots * lane_bytes);
     map.size_bytes = spw_align_up(end, SPW_LINE_BYTES);
@@ -206,8 +207,13 @@ static const uint64_t layout_numbers[] = {
     AT(spw_feed_head, gate),
     AT(spw_feed_head, tail),
     AT(spw_feed_head, asleep),
-    AT(spw_feed_head, bytes_done),
-    AT(spw_feed_head, bytes_queued),
+    SIZE(spw_stream),
+    AT(spw_stream, bytes_done),
+    AT(spw_stream, bytes_queued),
+    AT(spw_stream, bytes_awaited),
+    AT(spw_stream, rate_bytes_per_s),
+    AT(spw_stream, progress_ns),
+    AT(spw_feed_head, stream),
     AT(spw_feed_head, passes),
     AT(spw_feed_head, counter),
     AT(spw_feed_head, acked),
@@ -226,14 +232,24 @@ static const uint64_t layout_numbers[] = {
     SIZE(spw_lane_worker),
     AT(spw_lane_worker, command_head),
     AT(spw_lane_worker, completion_tail),
+    SIZE(spw_wait_record),
+    AT(spw_wait_record, sum_ns),
+    AT(spw_wait_record, bucket),
+    SIZE(spw_decision_record),
+    AT(spw_decision_record, seq),
+    AT(spw_decision_record, word),
     SIZE(spw_client_head),
     AT(spw_client_head, generation),
     AT(spw_client_head, pid),
     AT(spw_client_head, label),
     AT(spw_client_head, step),
     AT(spw_client_head, applied),
+    AT(spw_client_head, awaited_changes),
     AT(spw_client_head, counter),
     AT(spw_client_head, lane),
+    AT(spw_client_head, wait),
+    AT(spw_client_head, decisions),
+    AT(spw_client_head, decision),
     AT(spw_client_head, mailbox),
     AT(spw_client_head, worker_lane),
     SIZE(spw_lane_slot),

@@ -19,7 +19,7 @@
 #include "shm/atomic.h"
 #include "shm/base.h"
 
-#define SPW_LAYOUT_VERSION 1u
+#define SPW_LAYOUT_VERSION 2u
 #define SPW_REGION_MAGIC   0x31594157304c5053ull
 #define SPW_ENDIAN_MARK    0x01020304u
 #define SPW_PAYLOAD_OFF    4096u /* of .kv and .data: where their payload begins */
@@ -153,6 +153,19 @@ SPW_LAYOUT_FIELD(struct spw_ctl, space, 256 + 2048 + 16384);
 
 #define SPW_COUNTERS_MAX 64u
 
+/* A worker's store stream, in nominal bytes, on one line: with an entry's place in it, all that an
+ * ETA needs (tier/eta.h). Fields are read one by one; an ETA made from two moments is off by what
+ * moved in between. */
+struct spw_stream {
+    alignas(64) spw_atomic64 bytes_done;
+    spw_atomic64 bytes_queued;     /* everything before a new store, done included           */
+    spw_atomic64 bytes_awaited;    /* done, and queued ahead of what nobody awaits           */
+    spw_atomic64 rate_bytes_per_s; /* smoothed over the copies that ended last, 0 = unknown  */
+    spw_atomic64 progress_ns;      /* CLOCK_MONOTONIC: a copy ended, or the stream began     */
+    uint8_t reserved[24];
+};
+SPW_LAYOUT_SIZE(struct spw_stream, 64);
+
 struct spw_feed_head {
     struct spw_region_header header;
     alignas(64) spw_atomic64 incarnation; /* 0 before the first worker; see tier/adopt.h */
@@ -160,10 +173,9 @@ struct spw_feed_head {
     alignas(64) spw_atomic64 tail;        /* highest position published                  */
     alignas(64) spw_atomic32 asleep;      /* 1 while the worker may be in futex_waitv    */
     uint32_t reserved0;
-    alignas(64) spw_atomic64 bytes_done; /* store stream, nominal bytes                 */
-    spw_atomic64 bytes_queued;
-    spw_atomic64 passes; /* loop passes, for display                    */
-    uint8_t reserved1[40];
+    struct spw_stream stream;
+    alignas(64) spw_atomic64 passes; /* loop passes, for display                    */
+    uint8_t reserved1[56];
     alignas(64) spw_atomic64 counter[SPW_COUNTERS_MAX];
     spw_atomic64 acked[SPW_CLIENTS_MAX + 1];       /* generation of client c that is served here  */
     spw_atomic64 fenced[SPW_CLIENTS_MAX + 1];      /* step of client c that is void, and earlier  */
@@ -173,7 +185,8 @@ SPW_LAYOUT_FIELD(struct spw_feed_head, incarnation, 128);
 SPW_LAYOUT_FIELD(struct spw_feed_head, gate, 192);
 SPW_LAYOUT_FIELD(struct spw_feed_head, tail, 256);
 SPW_LAYOUT_FIELD(struct spw_feed_head, asleep, 320);
-SPW_LAYOUT_FIELD(struct spw_feed_head, counter, 448);
+SPW_LAYOUT_FIELD(struct spw_feed_head, stream, 384);
+SPW_LAYOUT_FIELD(struct spw_feed_head, counter, 512);
 
 /* Parts of feed.k behind its head, as offsets from the region's start. */
 struct spw_feed_map {
@@ -219,6 +232,28 @@ struct spw_lane_worker {
 };
 SPW_LAYOUT_SIZE(struct spw_lane_worker, 64);
 
+/* How long deferred requests of a client waited, by how their waits ended. Bucket b counts waits
+ * below 2^b microseconds that no lower one counts; the last one counts all others. */
+#define SPW_WAIT_OUTCOMES_MAX 8u
+#define SPW_WAIT_BUCKETS      32u
+
+struct spw_wait_record {
+    alignas(64) spw_atomic64 sum_ns;
+    spw_atomic64 reserved[7];
+    spw_atomic64 bucket[SPW_WAIT_BUCKETS];
+};
+SPW_LAYOUT_SIZE(struct spw_wait_record, 320);
+
+/* One of a client's last decisions; record number n lies at n mod SPW_DECISION_RECORDS. */
+#define SPW_DECISION_RECORDS 256u
+#define SPW_DECISION_WORDS   15u
+
+struct spw_decision_record {
+    alignas(128) spw_atomic64 seq; /* n + 1 once whole, 0 while it is written */
+    spw_atomic64 word[SPW_DECISION_WORDS];
+};
+SPW_LAYOUT_SIZE(struct spw_decision_record, 128);
+
 struct spw_client_head {
     struct spw_region_header header;
     alignas(64) spw_atomic64 generation; /* of the process that holds the lock; only grows */
@@ -226,20 +261,28 @@ struct spw_client_head {
     char label[48];                      /* for display                                    */
     alignas(64) spw_atomic64 step;       /* number of the current or last step             */
     alignas(64) spw_atomic64 applied[SPW_WORKERS_MAX]; /* 0 outside a step, else 1 + position */
+    alignas(64) spw_atomic64 awaited_changes[SPW_WORKERS_MAX]; /* of the bits of shard k    */
     alignas(64) spw_atomic64 counter[SPW_COUNTERS_MAX];
     struct spw_lane_client lane[SPW_WORKERS_MAX];
+    struct spw_wait_record wait[SPW_WAIT_OUTCOMES_MAX];
+    alignas(64) spw_atomic64 decisions; /* records written, ever */
+    uint8_t reserved[56];
+    struct spw_decision_record decision[SPW_DECISION_RECORDS];
     struct spw_mailbox mailbox;
     struct spw_lane_worker worker_lane[SPW_WORKERS_MAX]; /* line k: worker k alone          */
 };
 SPW_LAYOUT_FIELD(struct spw_client_head, generation, 128);
 SPW_LAYOUT_FIELD(struct spw_client_head, step, 192);
 SPW_LAYOUT_FIELD(struct spw_client_head, applied, 256);
-SPW_LAYOUT_FIELD(struct spw_client_head, counter, 512);
-SPW_LAYOUT_FIELD(struct spw_client_head, lane, 1024);
-SPW_LAYOUT_FIELD(struct spw_client_head, mailbox, 3072);
+SPW_LAYOUT_FIELD(struct spw_client_head, awaited_changes, 512);
+SPW_LAYOUT_FIELD(struct spw_client_head, counter, 768);
+SPW_LAYOUT_FIELD(struct spw_client_head, lane, 1280);
+SPW_LAYOUT_FIELD(struct spw_client_head, wait, 3328);
+SPW_LAYOUT_FIELD(struct spw_client_head, decision, 6016);
 
 struct spw_client_map {
     uint64_t pin_off;        /* one bit a slot of the pool, laid out like copying bits       */
+    uint64_t awaited_off;    /* likewise: its store is waited for                            */
     uint64_t command_off;    /* workers x command_slots x 64 bytes, written by the client    */
     uint64_t completion_off; /* workers x completion_slots x 64 bytes, lane k by worker k    */
     uint64_t size_bytes;

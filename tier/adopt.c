@@ -216,6 +216,6 @@ int spw_shard_adopt(struct spw_shard *shard, struct spw_error *err)
     SPW_CRASH_POINT("adopt.retired_anew");
     spw_claims_clear_own(&shard->claims);
     /* relaxed, a number: what the predecessor had queued went with it */
-    spw_store_relaxed(&shard->feed->bytes_done, spw_load_relaxed(&shard->feed->bytes_queued));
+    spw_store_relaxed(&shard->feed->stream.bytes_done, spw_load_relaxed(&shard->feed->stream.bytes_queued));
     return rebuild_recency(shard, err);
 }

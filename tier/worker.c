@@ -126,8 +126,8 @@ static uint64_t next_due(struct spw_worker *worker)
 /* The store stream had work since the last pass; only this worker writes what it asks. */
 static void count_busy(struct spw_worker *worker, uint64_t since_ns)
 {
-    if (spw_load_relaxed(&worker->feed->bytes_queued) !=
-        spw_load_relaxed(&worker->feed->bytes_done))
+    if (spw_load_relaxed(&worker->feed->stream.bytes_queued) !=
+        spw_load_relaxed(&worker->feed->stream.bytes_done))
         spw_worker_count(worker, SPW_WORKER_store_busy_ns, worker->now_ns - since_ns);
 }
 

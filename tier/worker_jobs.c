@@ -25,7 +25,7 @@ static void done(struct spw_worker *worker, struct spw_job *job)
 
 static void stream_moved(struct spw_worker *worker, const struct spw_job_chunk *chunk)
 {
-    spw_add_own(&worker->feed->bytes_done, chunk->nominal_bytes);
+    spw_add_own(&worker->feed->stream.bytes_done, chunk->nominal_bytes);
 }
 
 void spw_worker_run_job(struct spw_worker *worker, struct spw_job *job)
@@ -35,9 +35,9 @@ void spw_worker_run_job(struct spw_worker *worker, struct spw_job *job)
         uint32_t i = (uint32_t)__builtin_ctzll(left);
         struct spw_job_chunk *chunk = &job->chunk[i];
         if (job->kind == SPW_COPY_STORE) {
-            spw_add_own(&worker->feed->bytes_queued, chunk->nominal_bytes);
+            spw_add_own(&worker->feed->stream.bytes_queued, chunk->nominal_bytes);
             spw_shard_place(worker->shard, chunk->slot,
-                            spw_load_relaxed(&worker->feed->bytes_queued));
+                            spw_load_relaxed(&worker->feed->stream.bytes_queued));
         }
         spw_queue_push(&worker->queue, job->kind, &chunk->item, worker->now_ns);
         job->queued |= 1ull << i;

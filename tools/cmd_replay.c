@@ -221,7 +221,7 @@ static int read_workers(const struct replay *replay, struct spw_replay_workers *
         status = spw_pool_attach(&path, SPW_ROLE_TOOL, 0, pool, &err);
     for (uint32_t k = 0; !status && k < pool->geometry.workers; k++) {
         const struct spw_feed_head *feed = pool->feed[k];
-        out->bytes_done += spw_load_relaxed(&feed->bytes_done);
+        out->bytes_done += spw_load_relaxed(&feed->stream.bytes_done);
         out->busy_ns += spw_load_relaxed(&feed->counter[SPW_WORKER_store_busy_ns]);
         out->restarts += spw_load_relaxed(&pool->ctl->worker[k].restarts);
     }

@@ -81,8 +81,8 @@ static void gather_workers(const struct spw_pool *pool, struct pool_view *out)
         worker->restarts = spw_load_relaxed(&state->restarts);
         worker->incarnation = spw_load_relaxed(&feed->incarnation);
         worker->tail = spw_load_relaxed(&feed->tail);
-        worker->bytes_done = spw_load_relaxed(&feed->bytes_done);
-        worker->bytes_queued = spw_load_relaxed(&feed->bytes_queued);
+        worker->bytes_done = spw_load_relaxed(&feed->stream.bytes_done);
+        worker->bytes_queued = spw_load_relaxed(&feed->stream.bytes_queued);
         worker->alive = spw_lock_held(pool->lock_fd, SPW_LOCK_WORKER(k)) == 1;
         worker->moves = spw_load_relaxed(&feed->passes) != passes[k];
         for (uint32_t i = 0; i < SPW_WORKER_COUNTER_COUNT; i++)

@@ -27,11 +27,11 @@ static const struct spw_geometry geometry = {
 };
 
 static const char *const points[] = {
-    "client.words_cleared", "client.pins_cleared",        "client.base_stored",
-    "client.tail_stored",   "client.generation_stored",   "client.step_stored",
-    "client.step_ended",    "client.old_position_stored", "client.position_stored",
-    "lane.payload_stored",  "lane.body_seq_stored",       "lane.seq_stored",
-    "lane.tail_stored"};
+    "client.words_cleared",   "client.pins_cleared", "client.awaited_cleared",
+    "client.base_stored",     "client.tail_stored",  "client.generation_stored",
+    "client.step_stored",     "client.step_ended",   "client.old_position_stored",
+    "client.position_stored", "lane.payload_stored", "lane.body_seq_stored",
+    "lane.seq_stored",        "lane.tail_stored"};
 
 static struct spw_client_view view;
 static struct spw_lane_producer producer;

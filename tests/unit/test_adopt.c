@@ -152,11 +152,11 @@ Test(adopt, says_nothing_of_a_retired_slot_whose_key_lives_elsewhere)
 Test(adopt, what_was_queued_went_with_its_worker)
 {
     start();
-    spw_store_relaxed(&tiny.pool.feed[0]->bytes_queued, 7000);
-    spw_store_relaxed(&tiny.pool.feed[0]->bytes_done, 4000);
+    spw_store_relaxed(&tiny.pool.feed[0]->stream.bytes_queued, 7000);
+    spw_store_relaxed(&tiny.pool.feed[0]->stream.bytes_done, 4000);
     succeed();
-    cr_expect_eq(spw_load_relaxed(&tiny.pool.feed[0]->bytes_queued), 7000, "it only grows");
-    cr_expect_eq(spw_load_relaxed(&tiny.pool.feed[0]->bytes_done), 7000);
+    cr_expect_eq(spw_load_relaxed(&tiny.pool.feed[0]->stream.bytes_queued), 7000, "it only grows");
+    cr_expect_eq(spw_load_relaxed(&tiny.pool.feed[0]->stream.bytes_done), 7000);
     stop();
 }
 

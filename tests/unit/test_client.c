@@ -122,6 +122,8 @@ Test(client, take_over_empties_the_object_and_raises_the_generation, .init = sta
     spw_client_step_begin(&view, old);
     spw_bit_set(view.pin, spw_claim_bit(view.claim_words, 2, 79));
     spw_bit_set(view.pin, spw_claim_bit(view.claim_words, 0, 0));
+    spw_client_await(&view, 1, 79, true);
+    uint64_t changes = spw_client_awaited_changes(&view, 1);
     send(1);
     send(1);
     spw_store_relaxed(&view.head->worker_lane[1].completion_tail, 5);
@@ -131,7 +133,8 @@ Test(client, take_over_empties_the_object_and_raises_the_generation, .init = sta
     for (uint32_t k = 0; k < 3; k++)
         cr_assert_eq(claim(k).applied, 0);
     for (uint64_t w = 0; w < 3 * view.claim_words; w++)
-        cr_assert_eq(spw_load_relaxed(&view.pin[w]), 0);
+        cr_assert_eq(spw_load_relaxed(&view.pin[w]) | spw_load_relaxed(&view.awaited[w]), 0);
+    cr_assert_neq(spw_client_awaited_changes(&view, 1), changes, "workers look again");
     cr_assert(!spw_client_has_untaken(&view), "its predecessor's commands don't count");
     cr_assert_eq(spw_load_relaxed(&view.head->lane[1].command_base), 2);
     cr_assert_eq(spw_load_relaxed(&view.head->lane[1].completion_head), 5);

@@ -101,13 +101,15 @@ static void check_order(const struct spw_geometry *g)
     cr_assert_geq(feed.copying_off, feed.index_off + 64ull * g->index_buckets);
     cr_assert_geq(feed.size_bytes, feed.copying_off + 8ull * g->workers * spw_claim_words(g));
     cr_assert_geq(client.pin_off, sizeof(struct spw_client_head));
-    cr_assert_geq(client.command_off, client.pin_off + 8ull * g->workers * spw_claim_words(g));
+    cr_assert_geq(client.awaited_off, client.pin_off + 8ull * g->workers * spw_claim_words(g));
+    cr_assert_geq(client.command_off, client.awaited_off + 8ull * g->workers * spw_claim_words(g));
     cr_assert_geq(client.completion_off,
                   client.command_off + 64ull * g->workers * g->command_slots);
     cr_assert_geq(client.size_bytes,
                   client.completion_off + 64ull * g->workers * g->completion_slots);
     cr_assert_eq((feed.ring_off | feed.entry_off | feed.key_off | feed.index_off |
-                  feed.copying_off | client.pin_off | client.command_off | client.completion_off) %
+                  feed.copying_off | client.pin_off | client.awaited_off | client.command_off |
+                  client.completion_off) %
                      64,
                  0);
     cr_assert_eq(spw_data_size_bytes(g), 4096 + (uint64_t)g->slots * g->slot_bytes);

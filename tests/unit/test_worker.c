@@ -27,8 +27,8 @@ static void expect_quiet(uint32_t k)
     cr_expect(rig_open_chunks(&rig, k) == 0, "%d chunks open", (int)rig_open_chunks(&rig, k));
     cr_expect(rig_slots_in(&rig, k, SPW_FILLING) == 0);
     cr_expect(rig_claims(&rig, k) == 0);
-    cr_expect(spw_load_relaxed(&rig.daemon.feed[k]->bytes_done) ==
-              spw_load_relaxed(&rig.daemon.feed[k]->bytes_queued));
+    cr_expect(spw_load_relaxed(&rig.daemon.feed[k]->stream.bytes_done) ==
+              spw_load_relaxed(&rig.daemon.feed[k]->stream.bytes_queued));
 }
 
 static struct spw_done reserve(struct rig_client *client, uint64_t first, uint32_t count)
