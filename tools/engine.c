@@ -90,6 +90,7 @@ int spw_engine_arrive(struct spw_engine *engine, uint64_t tag, int64_t arrival_n
         engine->requests[engine->youngest].younger = index;
     engine->youngest = index;
     engine->request_count++;
+    engine->queued++;
     if (out_index)
         *out_index = index;
     return 0;
@@ -109,12 +110,14 @@ static void leave_queue(struct spw_engine *engine, uint32_t index)
         engine->requests[request->younger].older = request->older;
     if (engine->cursor == index)
         engine->cursor = request->younger;
+    engine->queued--;
 }
 
 static uint32_t tokens_to_prefill(const struct spw_engine_request *request)
 {
-    return request->hit_tokens < request->input_tokens ? request->input_tokens - request->hit_tokens
-                                                       : 1;
+    uint32_t have = request->computed_tokens + request->hit_tokens;
+
+    return have < request->input_tokens ? request->input_tokens - have : 1;
 }
 
 static void start_prefill(struct spw_engine *engine, uint32_t index, int64_t now_ns)
@@ -127,6 +130,17 @@ static void start_prefill(struct spw_engine *engine, uint32_t index, int64_t now
     engine->prefill_end_ns = now_ns + (int64_t)(tokens * SECOND_NS / engine->prefill_rate);
     engine->prefilled_tokens += tokens;
     engine->recomputed_tokens += request->recompute_tokens;
+}
+
+void spw_engine_wake(struct spw_engine *engine, uint32_t index)
+{
+    engine->requests[index].woken = engine->requests[index].state == SPW_ENGINE_DEFERRED;
+}
+
+void spw_engine_wake_all(struct spw_engine *engine)
+{
+    for (uint32_t i = engine->oldest; i != SPW_ENGINE_NONE; i = engine->requests[i].younger)
+        spw_engine_wake(engine, i);
 }
 
 void spw_engine_step(struct spw_engine *engine)
@@ -145,7 +159,7 @@ bool spw_engine_next(struct spw_engine *engine, int64_t now_ns, uint32_t *out_in
         engine->cursor = request->younger;
         if (request->state == SPW_ENGINE_LOADED) {
             start_prefill(engine, index, now_ns);
-        } else if (request->state != SPW_ENGINE_LOADING) {
+        } else if (request->state == SPW_ENGINE_WAITING || request->woken) {
             engine->asking = index;
             *out_index = index;
             return true;
@@ -181,6 +195,7 @@ int spw_engine_decided(struct spw_engine *engine, uint32_t index, int64_t now_ns
 
     assert(engine->asking == index);
     engine->asking = SPW_ENGINE_NONE;
+    request->woken = false;
     if (decision->answer == SPW_ENGINE_DEFER) {
         begin_wait(engine, request, now_ns);
         return 0;
@@ -192,9 +207,11 @@ int spw_engine_decided(struct spw_engine *engine, uint32_t index, int64_t now_ns
         engine->cursor = SPW_ENGINE_NONE;
         return rc;
     }
+    assert(decision->computed_tokens <= request->input_tokens);
+    request->computed_tokens = decision->computed_tokens;
     request->recompute_tokens = decision->recompute_tokens;
     if (decision->answer == SPW_ENGINE_LOAD) {
-        assert(decision->hit_tokens <= request->input_tokens);
+        assert(decision->hit_tokens <= request->input_tokens - decision->computed_tokens);
         request->hit_tokens = decision->hit_tokens;
         move(request, SPW_ENGINE_LOADING);
     } else {
@@ -216,6 +233,7 @@ void spw_engine_load_failed(struct spw_engine *engine, uint32_t index)
 {
     move(&engine->requests[index], SPW_ENGINE_WAITING);
     engine->requests[index].hit_tokens = 0;
+    engine->requests[index].computed_tokens = 0;
 }
 
 int spw_engine_prefilled(struct spw_engine *engine, int64_t now_ns, uint32_t *out_index)
@@ -241,6 +259,13 @@ int spw_engine_prefilled(struct spw_engine *engine, int64_t now_ns, uint32_t *ou
 int64_t spw_engine_next_end(const struct spw_engine *engine)
 {
     return engine->serving == SPW_ENGINE_NONE ? INT64_MAX : engine->prefill_end_ns;
+}
+
+uint32_t spw_engine_waiting(const struct spw_engine *engine)
+{
+    bool one_out = engine->asking != SPW_ENGINE_NONE || engine->serving != SPW_ENGINE_NONE;
+
+    return engine->queued - one_out;
 }
 
 bool spw_engine_is_idle(const struct spw_engine *engine)

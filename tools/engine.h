@@ -6,21 +6,23 @@
  * No I/O and no clock in here; whoever drives it passes the time in, does the lookups, loads and
  * stores, and tells how they ended. Times are nanoseconds of the trace. A scheduling step:
  *
+ *   spw_engine_wake(e, index)                        a deferred request that has news
  *   spw_engine_step(e)
  *   while (spw_engine_next(e, now, &index))          oldest first, each at most once a step
  *       look the request up, then spw_engine_decided(e, index, now, &decision)
  *
  *   state      waits for                 becomes
  *   WAITING    its turn                  DEFERRED by DEFER, LOADING by LOAD, PREFILL by MISS
- *   DEFERRED   chunks on their way       LOADING by LOAD, PREFILL by MISS, WAITING by BUSY
+ *   DEFERRED   news, then its turn       LOADING by LOAD, PREFILL by MISS, WAITING by BUSY
  *   LOADING    its load                  LOADED, or WAITING when the load failed
  *   LOADED     a free server             PREFILL
  *   PREFILL    the server's work         DONE
  *
  * The server takes the oldest request that can go on. A deferred one gives up its turn but not its
- * place and is asked again in the next step. Loads don't hold the server: while one runs, younger
+ * place, and is asked again once it was woken. Loads don't hold the server: while one runs, younger
  * requests are looked up and prefilled. Nothing is looked up while the server works. A prefill
- * takes the tokens that weren't hit, at least one, divided by the rate; its end is the first token.
+ * takes the tokens that are neither on the GPU nor loaded, at least one, divided by the rate; its
+ * end is the first token. What the GPU holds is the caller's to know: tools/gpu_cache.h.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -39,14 +41,15 @@ enum spw_engine_state {
 
 enum spw_engine_answer {
     SPW_ENGINE_LOAD,  /* hit_tokens are being loaded now */
-    SPW_ENGINE_MISS,  /* nothing to load: prefill all of it */
+    SPW_ENGINE_MISS,  /* nothing to load: prefill what isn't on the GPU */
     SPW_ENGINE_DEFER, /* wait for what is on its way */
     SPW_ENGINE_BUSY,  /* it could be loaded, but there is no room now: ends the step */
 };
 
 struct spw_engine_decision {
     enum spw_engine_answer answer;
-    uint32_t hit_tokens;       /* of a LOAD, at most the request's */
+    uint32_t computed_tokens;  /* on the GPU already (LOAD, MISS) */
+    uint32_t hit_tokens;       /* of a LOAD, beyond these; together at most the request's */
     uint32_t recompute_tokens; /* given up though they were on their way (LOAD, MISS) */
 };
 
@@ -55,10 +58,12 @@ struct spw_engine_request {
     int64_t arrival_ns;
     int64_t deferred_ns; /* first deferral of the wait that runs */
     uint32_t input_tokens;
+    uint32_t computed_tokens;
     uint32_t hit_tokens;
     uint32_t recompute_tokens;
     enum spw_engine_state state;
     bool was_deferred;
+    bool woken;              /* DEFERRED, and to be asked again */
     uint32_t older, younger; /* in the queue of those that aren't DONE */
 };
 
@@ -69,6 +74,7 @@ struct spw_engine {
     uint64_t prefill_rate; /* tokens a second */
     uint32_t oldest;       /* queue, or SPW_ENGINE_NONE */
     uint32_t youngest;
+    uint32_t queued;        /* requests that aren't DONE */
     uint32_t cursor;        /* next in this step's walk */
     uint32_t asking;        /* handed out by next, not yet decided */
     uint32_t serving;       /* in PREFILL */
@@ -97,12 +103,18 @@ void spw_engine_fini(struct spw_engine *engine);
 int spw_engine_arrive(struct spw_engine *engine, uint64_t tag, int64_t arrival_ns,
                       uint32_t input_tokens, uint32_t *out_index);
 
+/** There is news for @index: if it is DEFERRED, it is asked again from the next step on. */
+void spw_engine_wake(struct spw_engine *engine, uint32_t index);
+
+/** There may be news for any request. */
+void spw_engine_wake_all(struct spw_engine *engine);
+
 /** Begin a step: the walk starts at the oldest request again. */
 void spw_engine_step(struct spw_engine *engine);
 
 /**
  * The next request to look up in this step; false when the step is over: the server works, or
- * everyone was asked. A request whose load has ended is put on the server on the way.
+ * everyone with news was asked. A request whose load has ended is put on the server on the way.
  */
 bool spw_engine_next(struct spw_engine *engine, int64_t now_ns, uint32_t *out_index);
 
@@ -118,12 +130,15 @@ void spw_engine_load_failed(struct spw_engine *engine, uint32_t index);
 
 /**
  * Whether the prefill on the server has ended by @now_ns. If so the request is DONE, its index goes
- * to @out_index, and its full chunks from hit_tokens on may be stored. Returns 1, 0, or -ENOMEM.
+ * to @out_index, and all its full chunks are on the GPU and may be stored. Returns 1, 0, or -ENOMEM.
  */
 int spw_engine_prefilled(struct spw_engine *engine, int64_t now_ns, uint32_t *out_index);
 
 /** When the prefill on the server ends; INT64_MAX if the server is free. */
 int64_t spw_engine_next_end(const struct spw_engine *engine);
+
+/** Requests that wait for the server, besides the one that is asked or served. */
+uint32_t spw_engine_waiting(const struct spw_engine *engine);
 
 /** Whether every request that arrived is DONE. */
 bool spw_engine_is_idle(const struct spw_engine *engine);

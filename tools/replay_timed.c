@@ -227,6 +227,7 @@ static int answer(struct timed *timed, uint32_t index, const struct spw_decision
 static int schedule(struct timed *timed, int64_t now_ns)
 {
     uint32_t index;
+    spw_engine_wake_all(&timed->engine);
     spw_engine_step(&timed->engine);
     while (spw_engine_next(&timed->engine, now_ns, &index)) {
         struct spw_decision decision = {.size_bytes = sizeof decision};

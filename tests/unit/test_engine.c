@@ -32,6 +32,12 @@ static struct spw_engine engine_with(const uint32_t *tokens, size_t count)
     return engine;
 }
 
+static void step_with_news(struct spw_engine *engine)
+{
+    spw_engine_wake_all(engine);
+    spw_engine_step(engine);
+}
+
 static void expect_next(struct spw_engine *engine, int64_t now_ns, uint32_t want)
 {
     uint32_t index = 12345;
@@ -66,17 +72,17 @@ Test(engine, requests_are_served_one_at_a_time_in_order)
     struct spw_engine e = engine_with((const uint32_t[]){10, 20}, 2);
     uint32_t index;
 
-    spw_engine_step(&e);
+    step_with_news(&e);
     expect_next(&e, 0, 0);
     decide(&e, 0, 0, miss);
     cr_expect_eq(spw_engine_next_end(&e), 10 * MS);
     expect_no_next(&e, 0);
-    spw_engine_step(&e);
+    step_with_news(&e);
     expect_no_next(&e, 5 * MS);
     cr_expect_eq(spw_engine_prefilled(&e, 10 * MS - 1, &index), 0);
     expect_done(&e, 10 * MS, 0);
     cr_expect_eq(spw_engine_next_end(&e), INT64_MAX);
-    spw_engine_step(&e);
+    step_with_news(&e);
     expect_next(&e, 12 * MS, 1);
     decide(&e, 1, 12 * MS, miss);
     cr_expect_not(spw_engine_is_idle(&e));
@@ -95,19 +101,19 @@ Test(engine, a_deferred_request_frees_the_server_and_keeps_its_place)
 {
     struct spw_engine e = engine_with((const uint32_t[]){100, 10, 10}, 3);
 
-    spw_engine_step(&e);
+    step_with_news(&e);
     expect_next(&e, 0, 0);
     decide(&e, 0, 0, defer);
     expect_next(&e, 0, 1);
     decide(&e, 1, 0, miss);
     expect_done(&e, 10 * MS, 1);
-    spw_engine_step(&e);
+    step_with_news(&e);
     expect_next(&e, 10 * MS, 0); /* before request 2, which came later */
     decide(&e, 0, 10 * MS, defer);
     expect_next(&e, 10 * MS, 2);
     decide(&e, 2, 10 * MS, defer);
     expect_no_next(&e, 10 * MS); /* each is asked once a step */
-    spw_engine_step(&e);
+    step_with_news(&e);
     expect_next(&e, 15 * MS, 0);
     decide(&e, 0, 15 * MS, load(90));
     expect_next(&e, 15 * MS, 2);
@@ -119,18 +125,92 @@ Test(engine, a_deferred_request_frees_the_server_and_keeps_its_place)
     spw_engine_fini(&e);
 }
 
-Test(engine, a_load_does_not_hold_the_server_and_then_goes_first)
+Test(engine, a_deferred_request_without_news_is_not_asked_again)
 {
     struct spw_engine e = engine_with((const uint32_t[]){100, 10, 10}, 3);
 
     spw_engine_step(&e);
+    expect_next(&e, 0, 0);
+    decide(&e, 0, 0, defer);
+    expect_next(&e, 0, 1);
+    spw_engine_wake(&e, 2); /* not deferred: it is asked in any case, once */
+    decide(&e, 1, 0, defer);
+    expect_next(&e, 0, 2);
+    decide(&e, 2, 0, defer);
+    spw_engine_step(&e);
+    expect_no_next(&e, 1 * MS);
+    spw_engine_wake(&e, 1);
+    spw_engine_step(&e);
+    expect_next(&e, 2 * MS, 1);
+    decide(&e, 1, 2 * MS, defer);
+    spw_engine_step(&e);
+    expect_no_next(&e, 3 * MS); /* the news was used up */
+    spw_engine_wake(&e, 1);
+    spw_engine_wake(&e, 0);
+    spw_engine_step(&e);
+    expect_next(&e, 4 * MS, 0); /* in its old place */
+    decide(&e, 0, 4 * MS, miss);
+    expect_done(&e, 104 * MS, 0);
+    spw_engine_step(&e);
+    expect_next(&e, 104 * MS, 1);
+    decide(&e, 1, 104 * MS, miss);
+    spw_engine_fini(&e);
+}
+
+Test(engine, what_is_on_the_gpu_is_not_prefilled)
+{
+    struct spw_engine e = engine_with((const uint32_t[]){100, 100}, 2);
+    struct spw_engine_decision rest = miss, both = load(30);
+
+    rest.computed_tokens = 60;
+    both.computed_tokens = 50;
+    spw_engine_step(&e);
+    expect_next(&e, 0, 0);
+    decide(&e, 0, 0, rest);
+    cr_expect_eq(spw_engine_next_end(&e), 40 * MS);
+    expect_done(&e, 40 * MS, 0);
+    spw_engine_step(&e);
+    expect_next(&e, 40 * MS, 1);
+    decide(&e, 1, 40 * MS, both);
+    spw_engine_loaded(&e, 1);
+    spw_engine_step(&e);
+    expect_no_next(&e, 50 * MS);
+    cr_expect_eq(spw_engine_next_end(&e), 70 * MS);
+    cr_expect_eq(e.hit_tokens, 30, "loaded ones alone");
+    cr_expect_eq(e.prefilled_tokens, 60);
+    spw_engine_fini(&e);
+}
+
+Test(engine, the_queue_is_those_who_wait_for_the_server)
+{
+    struct spw_engine e = engine_with((const uint32_t[]){10, 10, 10, 10}, 4);
+
+    cr_expect_eq(spw_engine_waiting(&e), 4);
+    spw_engine_step(&e);
+    expect_next(&e, 0, 0);
+    cr_expect_eq(spw_engine_waiting(&e), 3, "not the one that is asked");
+    decide(&e, 0, 0, defer);
+    expect_next(&e, 0, 1);
+    cr_expect_eq(spw_engine_waiting(&e), 3);
+    decide(&e, 1, 0, miss);
+    cr_expect_eq(spw_engine_waiting(&e), 3, "not the one that is served");
+    expect_done(&e, 10 * MS, 1);
+    cr_expect_eq(spw_engine_waiting(&e), 3);
+    spw_engine_fini(&e);
+}
+
+Test(engine, a_load_does_not_hold_the_server_and_then_goes_first)
+{
+    struct spw_engine e = engine_with((const uint32_t[]){100, 10, 10}, 3);
+
+    step_with_news(&e);
     expect_next(&e, 0, 0);
     decide(&e, 0, 0, load(60));
     expect_next(&e, 0, 1);
     decide(&e, 1, 0, miss);
     spw_engine_loaded(&e, 0);
     expect_done(&e, 10 * MS, 1);
-    spw_engine_step(&e);
+    step_with_news(&e);
     expect_no_next(&e, 10 * MS); /* the loaded one took the server */
     cr_expect_eq(e.requests[0].state, SPW_ENGINE_PREFILL);
     cr_expect_eq(spw_engine_next_end(&e), 50 * MS);
@@ -144,11 +224,11 @@ Test(engine, the_last_token_is_always_prefilled)
 {
     struct spw_engine e = engine_with((const uint32_t[]){512}, 1);
 
-    spw_engine_step(&e);
+    step_with_news(&e);
     expect_next(&e, 0, 0);
     decide(&e, 0, 0, load(512));
     spw_engine_loaded(&e, 0);
-    spw_engine_step(&e);
+    step_with_news(&e);
     expect_no_next(&e, 3 * MS);
     expect_done(&e, 4 * MS, 0);
     cr_expect_eq(e.prefilled_tokens, 1);
@@ -161,20 +241,20 @@ Test(engine, a_failed_load_is_looked_up_anew_in_its_place)
     struct spw_engine_decision partly = load(50);
 
     partly.recompute_tokens = 20;
-    spw_engine_step(&e);
+    step_with_news(&e);
     expect_next(&e, 0, 0);
     decide(&e, 0, 0, partly);
     expect_next(&e, 0, 1);
     decide(&e, 1, 0, defer);
     spw_engine_load_failed(&e, 0);
     cr_expect_eq(e.hit_tokens, 0);
-    spw_engine_step(&e);
+    step_with_news(&e);
     expect_next(&e, 5 * MS, 0);
     decide(&e, 0, 5 * MS, partly);
     spw_engine_loaded(&e, 0);
     expect_next(&e, 5 * MS, 1);
     decide(&e, 1, 5 * MS, defer);
-    spw_engine_step(&e);
+    step_with_news(&e);
     expect_no_next(&e, 6 * MS);
     cr_expect_eq(e.requests[0].state, SPW_ENGINE_PREFILL);
     cr_expect_eq(e.hit_tokens, 50);
@@ -186,18 +266,18 @@ Test(engine, without_room_nobody_younger_overtakes)
 {
     struct spw_engine e = engine_with((const uint32_t[]){10, 10}, 2);
 
-    spw_engine_step(&e);
+    step_with_news(&e);
     expect_next(&e, 0, 0);
     decide(&e, 0, 0, defer);
     expect_next(&e, 0, 1);
     decide(&e, 1, 0, defer);
-    spw_engine_step(&e);
+    step_with_news(&e);
     expect_next(&e, 3 * MS, 0);
     decide(&e, 0, 3 * MS, busy);
     expect_no_next(&e, 3 * MS);
     cr_expect_eq(e.requests[0].state, SPW_ENGINE_WAITING);
     cr_expect_eq(e.waits.count, 1); /* it no longer waits for chunks */
-    spw_engine_step(&e);
+    step_with_news(&e);
     expect_next(&e, 4 * MS, 0);
     decide(&e, 0, 4 * MS, defer);
     cr_expect_eq(e.deferred_requests, 2); /* the same request is counted once */
@@ -210,13 +290,13 @@ Test(engine, requests_that_come_within_a_step_wait_for_the_next)
     struct spw_engine e = engine_with((const uint32_t[]){10}, 1);
     uint32_t index;
 
-    spw_engine_step(&e);
+    step_with_news(&e);
     expect_next(&e, 0, 0);
     decide(&e, 0, 0, defer);
     cr_assert_eq(spw_engine_arrive(&e, 7, 1 * MS, 5, &index), 0);
     cr_expect_eq(index, 1);
     expect_no_next(&e, 1 * MS);
-    spw_engine_step(&e);
+    step_with_news(&e);
     expect_next(&e, 1 * MS, 0);
     decide(&e, 0, 1 * MS, defer);
     expect_next(&e, 1 * MS, 1);
@@ -312,7 +392,7 @@ static void run_engine(struct model *m, size_t k, int64_t now_ns)
     }
     if (spw_engine_prefilled(e, now_ns, &index) == 1)
         store_chunks(m, k, &m->trace.requests[e->requests[index].tag], now_ns);
-    spw_engine_step(e);
+    step_with_news(e);
     while (spw_engine_next(e, now_ns, &index)) {
         struct spw_engine_decision d =
             look_up(m, &m->trace.requests[e->requests[index].tag], now_ns);
