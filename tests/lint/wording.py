@@ -9,7 +9,8 @@ WORDS = [
     (re.compile("/tm" + r"p/[A-Za-z]"), (".md", ".1", ".3", ".5", ".7", ".8", ".h"), "a literal path for temporary files"),
     (re.compile(r"\bsub" + r"[- ]?agents?\b|\bhelper (?:se" + r"ssion|agent)s?\b|\bcoding agents?\b", re.I), None,
      "words about how the project is worked on"),
-    (re.compile(r"\bse" + r"ssions?\b", re.I), None, "say conversation, attachment, run or process"),
+    # but for the name of a column in published traces
+    (re.compile(r"(?<!#)\bse" + r"ssions?\b", re.I), None, "say conversation, attachment, run or process"),
     (re.compile(r"\bhel" + r"pers?\b", re.I), (".md", ".1", ".8"), "say what it is"),
 ]
 
@@ -33,4 +34,5 @@ if __name__ == "__main__":
              ("a.c", "see /wo" + "rk/x"), ("docs/a.md", "cd /tm" + "p/x"), ("tools/x", "# sub" + "agent"),
              ("a.md", "in this Se" + "ssion"), ("README.md", "a hel" + "per"), ("a.py", "/ho" + "me/me"))],
          good=[("plain", {"a.c": "setsid(); start_new_session(); /* keeps the frame" + "work/ folder */",
+                          "tools/a.c": "#define HEADER \"#se" + "ssion\\treq\"",
                           "tests/a.c": "mkdtemp(\"/tm" + "p/x\")"})])
