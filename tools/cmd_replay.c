@@ -282,7 +282,7 @@ int spw_cmd_replay(int argc, char *const *argv)
     int status = spw_replay_trace(&options, &trace, words, sizeof words);
     if (status) {
         fprintf(stderr, "spillway replay: %s\n", words);
-        return SPW_EXIT_FAILED;
+        return status == -ENOTSUP ? SPW_EXIT_USAGE : SPW_EXIT_FAILED;
     }
     spw_trace_fini(&trace);
     signal(SIGPIPE, SIG_IGN);

@@ -32,8 +32,11 @@ struct spw_replay_options {
     uint64_t recompute_budget;
     uint64_t recompute_scope;
     uint64_t chunk_tokens;
-    uint64_t payload_bytes; /* stand-in bytes of a chunk */
-    uint64_t max_requests;  /* 0 = all */
+    uint64_t payload_bytes;     /* stand-in bytes of a chunk */
+    uint64_t max_requests;      /* 0 = all */
+    uint64_t conversations;     /* of a closed loop, at a time */
+    uint64_t decode_rate;       /* of a closed loop, tokens/s of an answer */
+    const char *of_closed_loop; /* one of these two options, if given */
     bool json;
     bool help;
     char shm_dir[128];
@@ -46,7 +49,7 @@ int spw_replay_options_read(int argc, char *const *argv, struct spw_replay_optio
 void spw_replay_options_help(FILE *out);
 
 /** The trace that the options name; sets the speed if none was given. 0, or a negative errno with
- * words. */
+ * words; -ENOTSUP if options don't fit this trace. */
 int spw_replay_trace(struct spw_replay_options *options, struct spw_trace *out_trace, char *err,
                      size_t err_bytes);
 

@@ -44,6 +44,10 @@ static const struct spw_option table[] = {
      "bytes that stand in for a chunk; pacing counts its true size"},
     {"max-requests", NULL, SPW_OPTION_COUNT, AT(max_requests), 0, UINT64_MAX, NULL, "0",
      "stop after so many requests of the trace, 0 for all"},
+    {"conversations", NULL, SPW_OPTION_COUNT, AT(conversations), 1, 1u << 20, NULL, "64",
+     "of a trace of conversations: so many at a time; as one ends, the next starts"},
+    {"decode-rate", NULL, SPW_OPTION_COUNT, AT(decode_rate), 1, 1000000, NULL, "50",
+     "of a trace of conversations: tokens a second of an answer, after its first"},
     {"shm-dir", NULL, SPW_OPTION_TEXT, AT(shm_dir), 0,
      sizeof((struct spw_replay_options *)0)->shm_dir, NULL, "/dev/shm",
      "where the pool's objects are made"},
@@ -51,6 +55,15 @@ static const struct spw_option table[] = {
     {"help", NULL, SPW_OPTION_SWITCH, AT(help), 0, 0, NULL, "no", "print this"},
 };
 #define OPTIONS (sizeof table / sizeof table[0])
+
+/* An option of closed loops that was given, or NULL. */
+static const char *given_of_closed_loop(const struct spw_options *options)
+{
+    if (spw_options_origin(options, "conversations") != SPW_ORIGIN_DEFAULT)
+        return "--conversations";
+    return spw_options_origin(options, "decode-rate") != SPW_ORIGIN_DEFAULT ? "--decode-rate"
+                                                                            : NULL;
+}
 
 static int complain(char *err, size_t err_bytes, const char *words)
 {
@@ -82,6 +95,12 @@ int spw_replay_options_read(int argc, char *const *argv, struct spw_replay_optio
         return complain(err, err_bytes, "--policy is compared by --cache-only: give that too");
     if (out_options->payload_bytes % 64)
         return complain(err, err_bytes, "--payload-bytes must be a multiple of 64");
+    out_options->of_closed_loop = given_of_closed_loop(&options);
+    if (out_options->of_closed_loop && (out_options->generate || out_options->cache_only)) {
+        snprintf(err, err_bytes, "%s is of a trace of conversations, played by a clock",
+                 out_options->of_closed_loop);
+        return -EINVAL;
+    }
     out_options->chunk_tokens = SPW_TRACE_BLOCK_TOKENS;
     if (out_options->cache_only) {
         if (spw_options_origin(&options, "workers") != SPW_ORIGIN_DEFAULT ||
@@ -103,7 +122,8 @@ void spw_replay_options_help(FILE *out)
     fputs("usage: spillway replay [options] TRACE\n"
           "       spillway replay [options] --generate\n\n"
           "Starts a pool and engines that attach to it, replays the requests of TRACE (Mooncake\n"
-          "JSONL, plain or gzip), verifies every byte that is loaded, prints a table.\n\n",
+          "JSONL, or a table of conversations; plain or gzip), verifies every byte that is loaded, "
+          "prints a table.\n\n",
           out);
     spw_options_help(&options, out);
 }
@@ -125,10 +145,36 @@ static int read_or_generate(const struct spw_replay_options *options, struct spw
     return status;
 }
 
+/* Is the trace of a kind that the options can replay? */
+static int check_loop(const struct spw_replay_options *options, const struct spw_trace *trace,
+                      char *err, size_t err_bytes)
+{
+    if (trace->conversation_count == 0 && options->of_closed_loop) {
+        snprintf(err, err_bytes,
+                 "%s is of a trace of conversations, but the requests of %s have times of their "
+                 "own: leave it out",
+                 options->of_closed_loop, options->trace);
+        return -ENOTSUP;
+    }
+    if (trace->conversation_count > 0 && !options->cache_only) {
+        snprintf(err, err_bytes,
+                 "%s is a trace of conversations: its requests wait for answers, which a real "
+                 "pool's replay doesn't play; give --cache-only",
+                 options->trace);
+        return -ENOTSUP;
+    }
+    return 0;
+}
+
 int spw_replay_trace(struct spw_replay_options *options, struct spw_trace *out_trace, char *err,
                      size_t err_bytes)
 {
     int status = read_or_generate(options, out_trace, err, err_bytes);
+    if (status)
+        return status;
+    status = check_loop(options, out_trace, err, err_bytes);
+    if (status)
+        spw_trace_fini(out_trace);
     if (status || options->speed > 0)
         return status;
     double span_s = (double)out_trace->requests[out_trace->request_count - 1].arrival_ns / 1e9;

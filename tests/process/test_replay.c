@@ -208,6 +208,25 @@ Test(process_replay, a_bad_option_is_2_and_named)
     refused("--json", NULL, NULL, "--generate");
 }
 
+Test(process_replay, open_and_closed_loops_refuse_the_options_of_the_other)
+{
+    char open[1024], closed[1024];
+    slice_path(open, sizeof open);
+    snprintf(closed, sizeof closed, "%s/claude_code_slice.tsv.gz", getenv("SPW_TEST_DATA"));
+    refused(open, "--conversations", "3", "leave it out");
+    refused(open, "--decode-rate", "3", "--decode-rate is of a trace of conversations");
+    refused("--generate", "--conversations", "3", "--conversations");
+    refused("--generate", "--conversations", "0", "1");
+    refused(closed, NULL, NULL, "wait for answers");
+    const char *const counts[] = {
+        "--cache-only", "--capacity-chunks", "100000", "--json", closed, NULL};
+    cr_assert_eq(replay(counts), 0, "%s", out);
+    json_t *root = last_object();
+    cr_expect_eq(value(root, "blocks"), 14416 + 113);
+    cr_expect_eq(value(root, "hit_blocks"), 14416 - 1828, "%s", out);
+    json_decref(root);
+}
+
 Test(process_replay, a_trace_that_is_not_there_or_makes_no_sense_fails_before_anything_starts)
 {
     const char *const absent[] = {"/nonexistent.jsonl", NULL};
