@@ -171,18 +171,3 @@ void spw_arrivals_answered(struct spw_arrivals *arrivals, uint32_t request, int6
     if (--conversation->unanswered == 0)
         start_next_conversation(arrivals, conversation->answers_end_ns);
 }
-
-int spw_arrivals_span(const struct spw_trace *trace, const struct spw_arrivals_options *options,
-                      int64_t *out_span_ns)
-{
-    struct spw_arrival arrival = {0};
-    struct spw_arrivals arrivals;
-
-    if (spw_arrivals_init(&arrivals, trace, options) < 0)
-        return -ENOMEM;
-    while (spw_arrivals_take(&arrivals, SPW_ARRIVALS_NONE, &arrival))
-        spw_arrivals_answered(&arrivals, arrival.request, arrival.at_ns);
-    *out_span_ns = arrival.at_ns;
-    spw_arrivals_fini(&arrivals);
-    return 0;
-}

@@ -81,11 +81,4 @@ void spw_arrivals_answered(struct spw_arrivals *arrivals, uint32_t request, int6
 /** Whether every request was taken: no more will come, whatever is answered. */
 bool spw_arrivals_at_end(const struct spw_arrivals *arrivals);
 
-/**
- * When the last request comes if every first token is there at once: the shortest that a replay of
- * @trace can be. Returns 0 or -ENOMEM.
- */
-int spw_arrivals_span(const struct spw_trace *trace, const struct spw_arrivals_options *options,
-                      int64_t *out_span_ns);
-
 #endif

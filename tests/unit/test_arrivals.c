@@ -240,22 +240,3 @@ Test(arrivals, a_long_run_never_has_more_conversations_than_places)
     spw_arrivals_fini(&arrivals);
     spw_trace_fini(&trace);
 }
-
-Test(arrivals, the_span_is_that_of_a_run_without_any_delay)
-{
-    const struct spw_arrivals_options one = {.conversations = 1, .decode_rate = 50};
-    const struct spw_arrivals_options two = {.conversations = 2, .decode_rate = 100};
-    struct spw_trace trace;
-    int64_t span_ns = -1;
-
-    spw_trace_init(&trace, 512);
-    add(&trace, 0, 0, 0);
-    add(&trace, 0, 1, 10);
-    add(&trace, 1, 0, 0);
-    add(&trace, 1, 3, 3);
-    cr_assert_eq(spw_arrivals_span(&trace, &one, &span_ns), 0);
-    cr_expect_eq(span_ns, (1 + 10 + 1 + 1 + 3) * SECOND, "%ld", span_ns);
-    cr_assert_eq(spw_arrivals_span(&trace, &two, &span_ns), 0);
-    cr_expect_eq(span_ns, 10 * SECOND + SECOND / 2, "%ld", span_ns);
-    spw_trace_fini(&trace);
-}
