@@ -2,8 +2,8 @@
 #define SPW_SCHED_COUNTERS_H
 /*
  * What a client counts, in its client.c; written by it alone, shown by `spillway stat`. Each lookup
- * counts once under its reason, so lookups = the sum of load_*, miss_* and defer_*; each of the
- * names after those of SPW_REASON_* is in the order of enum spw_reason.
+ * counts once under its reason, so lookups = the sum of load_*, miss_* and defer_*; those come first,
+ * in the order of enum spw_reason.
  */
 #include <stdint.h>
 
@@ -21,6 +21,8 @@
     X(defer_transfer, "lookups: deferred, a transfer of the request is in flight")                 \
     X(defer_tail_retry, "lookups: deferred, the place of a tail isn't known yet")                  \
     X(defer_tail_pending, "lookups: deferred, a pending tail is worth the wait")                   \
+    X(load_limit, "lookups: load, cut at a chunk whose wait ran into its limit")                   \
+    X(miss_limit, "lookups: miss, at a chunk whose wait ran into its limit")                       \
     X(lookups, "decisions asked for")                                                              \
     X(repeated, "of those, deferred again at once: no news")                                       \
     X(hit_tokens, "tokens that decisions said to load")                                            \

@@ -3,6 +3,7 @@
  * the partial tail. Letters and digits in brackets are the rules of docs/lookup.md.
  */
 #include "sched/decide.h"
+#include "sched/recompute.h"
 #include "sched/tail.h"
 #include <errno.h>
 #include <string.h>
@@ -27,6 +28,8 @@ static const char *const reason_names[SPW_REASON_COUNT] = {
     [SPW_REASON_TRANSFER] = "transfer",
     [SPW_REASON_TAIL_RETRY] = "tail_retry",
     [SPW_REASON_TAIL_PENDING] = "tail_pending",
+    [SPW_REASON_LOAD_LIMIT] = "load_limit",
+    [SPW_REASON_MISS_LIMIT] = "miss_limit",
 };
 
 const char *spw_action_name(uint8_t action)
@@ -81,8 +84,69 @@ static void decide_by_first_wait(struct spw_decision_core *out)
     out->chunk = out->wait[0].chunk;
 }
 
+/* ---- what pends, and how long ---------------------------------------------------------------- */
+
+/* @range without what isn't PENDING at its two ends. */
+static struct spw_chunk_range pending_within(const struct spw_decide_input *in, uint32_t g,
+                                             struct spw_chunk_range range)
+{
+    const uint8_t *verdicts = in->lookup.chunks[g].verdicts;
+
+    while (range.first < range.end && verdicts[range.first] != SPW_PENDING)
+        range.first++;
+    while (range.first < range.end && verdicts[range.end - 1] != SPW_PENDING)
+        range.end--;
+    return range.first < range.end ? range : (struct spw_chunk_range){0, 0};
+}
+
+/* Chunks that pend and are needed to go on from @end; by group. */
+static void pending_up_to(const struct spw_decide_input *in, uint64_t end,
+                          struct spw_chunk_range *out_pending)
+{
+    const struct spw_lookup_input *lookup = &in->lookup;
+
+    for (uint32_t g = 0; g < lookup->groups->count; g++)
+        out_pending[g] = pending_within(
+            in, g, spw_group_need(&lookup->groups->group[g], lookup->num_computed_tokens, end));
+}
+
+static bool any_pends(const struct spw_decide_input *in, const struct spw_chunk_range *pending)
+{
+    for (uint32_t g = 0; g < in->lookup.groups->count; g++)
+        if (pending[g].end != 0)
+            return true;
+    return false;
+}
+
+/* Until all of @pending is ready; not known if nothing pends. */
+static uint64_t eta_of(const struct spw_decide_input *in, struct spw_lookup_source *source,
+                       const struct spw_chunk_range *pending)
+{
+    uint64_t latest = 0;
+
+    if (source->eta == NULL || !any_pends(in, pending))
+        return UINT64_MAX;
+    for (uint32_t g = 0; g < in->lookup.groups->count; g++) {
+        if (pending[g].end == 0)
+            continue;
+        const uint64_t eta = source->eta(source, g, pending[g].first, pending[g].end);
+        latest = eta > latest ? eta : latest;
+    }
+    return latest;
+}
+
+/* Is it better to wait @eta_ns than to compute @tokens? [AU] */
+static bool worth_the_wait(const struct spw_decide_input *in, uint64_t tokens, uint64_t eta_ns)
+{
+    if (!in->priced)
+        return tokens > in->lookup.budget_tokens;
+    return tokens != 0 && spw_recompute_pays(eta_ns, tokens, in->price, in->prefill_tokens_per_s);
+}
+
+/* ---- waits ----------------------------------------------------------------------------------- */
+
 /* The groups agree to wait: RETRY first, as it names the reason. */
-static void defer_for_groups(const struct spw_decide_input *in,
+static void defer_for_groups(const struct spw_decide_input *in, struct spw_lookup_source *source,
                              const struct spw_lookup_result *result, struct spw_decision_core *out)
 {
     settle(out, SPW_ACTION_DEFER, result->reason);
@@ -90,8 +154,12 @@ static void defer_for_groups(const struct spw_decide_input *in,
         if (result->wait[g].waits)
             add_waits(in, g, result->wait[g].searched, SPW_RETRY, out);
     for (uint32_t g = 0; g < in->lookup.groups->count; g++)
-        if (result->wait[g].waits)
-            add_waits(in, g, result->wait[g].run, SPW_PENDING, out);
+        if (result->wait[g].waits) {
+            out->await[g] = pending_within(in, g, result->wait[g].run);
+            add_waits(in, g, out->await[g], SPW_PENDING, out);
+        }
+    if (out->reason == SPW_REASON_PENDING)
+        out->eta_ns = eta_of(in, source, out->await);
     decide_by_first_wait(out);
 }
 
@@ -103,26 +171,34 @@ static void set_need(const struct spw_decide_input *in, uint64_t end, struct spw
         out->need[g] = spw_group_need(&lookup->groups->group[g], lookup->num_computed_tokens, end);
 }
 
+/* What a budget or price gave up: where the hit would end, and until when what it lacks pends. */
+struct loss {
+    uint64_t end;
+    uint64_t eta_ns;
+    struct spw_chunk_range pending[SPW_GROUPS_MAX];
+};
+
 /*
- * The cuts cost the request more than the budget: wait for what is pending up to @end. That can
+ * The cuts cost the request more than the budget: wait for what is pending up to there. That can
  * be nothing: a wait that a lower bound made unnecessary, and a cut, can have left less than one
  * chunk of a coarse group. Then any pending chunk that was read may change the answer.
  */
-static void defer_for_guard(const struct spw_decide_input *in, uint64_t end,
-                            struct spw_decision_core *out)
+static void defer_for_guard(const struct spw_decide_input *in, struct spw_lookup_source *source,
+                            const struct loss *loss, struct spw_decision_core *out)
 {
-    const struct spw_lookup_input *lookup = &in->lookup;
+    const uint32_t groups = in->lookup.groups->count;
 
     settle(out, SPW_ACTION_DEFER, SPW_REASON_PENDING);
-    for (uint32_t g = 0; g < lookup->groups->count; g++) {
-        struct spw_chunk_range need =
-            spw_group_need(&lookup->groups->group[g], lookup->num_computed_tokens, end);
-        add_waits(in, g, need, SPW_PENDING, out);
+    out->eta_ns = loss->eta_ns;
+    memcpy(out->await, loss->pending, sizeof(out->await));
+    if (!any_pends(in, out->await)) {
+        for (uint32_t g = 0; g < groups; g++)
+            out->await[g] =
+                pending_within(in, g, (struct spw_chunk_range){0, in->lookup.chunks[g].count});
+        out->eta_ns = eta_of(in, source, out->await);
     }
-    if (out->wait_count == 0)
-        for (uint32_t g = 0; g < lookup->groups->count; g++)
-            add_waits(in, g, (struct spw_chunk_range){0, lookup->chunks[g].count}, SPW_PENDING,
-                      out);
+    for (uint32_t g = 0; g < groups; g++)
+        add_waits(in, g, out->await[g], SPW_PENDING, out);
     decide_by_first_wait(out);
 }
 
@@ -132,25 +208,27 @@ static uint64_t beyond(uint64_t position, uint64_t end)
 }
 
 /*
- * A cut was made: where would the hit end had all writes ended? Writes that to *out_uncut_end.
- * True: the request waits for it [GU].
+ * A cut was made, and the hit ends at @end: what does that lose? True: the request waits [GU].
  */
 static bool guard_defers(const struct spw_decide_input *in, struct spw_lookup_source *source,
-                         uint64_t end, uint64_t *out_uncut_end, struct spw_decision_core *out)
+                         uint64_t end, struct loss *out_loss, struct spw_decision_core *out)
 {
     struct spw_lookup_result uncut;
 
     spw_lookup_complete(&in->lookup, source, true, &uncut);
-    *out_uncut_end = uncut.action == SPW_ACTION_LOAD ? uncut.end : end;
-    if (in->scope != SPW_SCOPE_REQUEST)
-        return false;
-    if (uncut.action == SPW_ACTION_DEFER) {
-        defer_for_groups(in, &uncut, out);
+    if (in->scope == SPW_SCOPE_REQUEST && uncut.action == SPW_ACTION_DEFER) {
+        defer_for_groups(in, source, &uncut, out);
         return true;
     }
-    if (beyond(*out_uncut_end, end) <= in->lookup.budget_tokens)
+    if (uncut.action != SPW_ACTION_LOAD || uncut.end <= end)
         return false;
-    defer_for_guard(in, uncut.end, out);
+    out_loss->end = uncut.end;
+    pending_up_to(in, uncut.end, out_loss->pending);
+    out_loss->eta_ns = eta_of(in, source, out_loss->pending);
+    if (in->scope != SPW_SCOPE_REQUEST ||
+        !worth_the_wait(in, beyond(uncut.end, end), out_loss->eta_ns))
+        return false;
+    defer_for_guard(in, source, out_loss, out);
     return true;
 }
 
@@ -160,10 +238,14 @@ static uint64_t chunk_at(const struct spw_decide_input *in, uint32_t g, uint64_t
 }
 
 static void defer_for_tail(const struct spw_decide_input *in, const struct spw_tail_result *tail,
-                           struct spw_decision_core *out)
+                           uint64_t eta_ns, struct spw_decision_core *out)
 {
     settle(out, SPW_ACTION_DEFER, tail->reason);
     out->wait_more = tail->more;
+    if (tail->reason == SPW_REASON_TAIL_PENDING) {
+        out->await_boundary = tail->boundary;
+        out->eta_ns = eta_ns;
+    }
     for (int pass = 0; pass < 2; pass++)
         for (uint32_t g = 0; g < in->lookup.groups->count; g++)
             if (tail->verdicts[g] == (pass == 0 ? SPW_RETRY : SPW_PENDING))
@@ -199,53 +281,81 @@ static void take_complete(const struct spw_decide_input *in,
     set_need(in, complete->end, out);
 }
 
+/* A tail could be waited for: is it? [T5, T3] If not [T4], the larger loss is in *loss. */
+static bool tail_defers(const struct spw_decide_input *in, struct spw_lookup_source *source,
+                        const struct spw_tail_result *tail, uint64_t end, struct loss *loss,
+                        struct spw_decision_core *out)
+{
+    uint64_t eta_ns = UINT64_MAX;
+
+    if (tail->reason == SPW_REASON_TAIL_PENDING && source->tail_eta != NULL)
+        eta_ns = source->tail_eta(source, tail->boundary);
+    if (tail->reason == SPW_REASON_TAIL_RETRY || worth_the_wait(in, tail->boundary - end, eta_ns)) {
+        defer_for_tail(in, tail, eta_ns, out);
+        return true;
+    }
+    if (tail->boundary > loss->end) {
+        loss->end = tail->boundary;
+        loss->eta_ns = eta_ns;
+    }
+    return false;
+}
+
 static void finish_with_tail(const struct spw_decide_input *in, struct spw_lookup_source *source,
-                             const struct spw_lookup_result *complete, uint64_t uncut_end,
+                             const struct spw_lookup_result *complete, struct loss *loss,
                              struct spw_decision_core *out)
 {
     struct spw_tail_result tail;
 
     spw_tail_search(&in->lookup, source, complete->end, complete->action == SPW_ACTION_LOAD, &tail);
-    if (tail.action == SPW_ACTION_DEFER) {
-        defer_for_tail(in, &tail, out);
+    if (tail.action == SPW_ACTION_DEFER && tail_defers(in, source, &tail, complete->end, loss, out))
         return;
-    }
-    if (tail.action == SPW_ACTION_LOAD) {
+    if (tail.action == SPW_ACTION_LOAD)
         take_tail(in, source, tail.boundary, out);
-    } else {
+    else
         take_complete(in, complete, out);
-        uncut_end = uncut_end > tail.boundary ? uncut_end : tail.boundary;
-    }
-    if (out->action != SPW_ACTION_DEFER)
-        out->tokens_recomputed =
-            beyond(uncut_end, in->lookup.num_computed_tokens + out->hit_tokens);
+    if (out->action == SPW_ACTION_DEFER)
+        return;
+    out->tokens_recomputed = beyond(loss->end, in->lookup.num_computed_tokens + out->hit_tokens);
+    out->eta_ns = out->tokens_recomputed != 0 ? loss->eta_ns : 0;
 }
 
 static void evaluate(const struct spw_decide_input *in, struct spw_lookup_source *source,
                      struct spw_decision_core *out)
 {
     struct spw_lookup_result complete;
-    uint64_t uncut_end, chunk;
+    struct loss loss = {.end = 0};
+    uint64_t chunk;
     int g;
 
     spw_lookup_begin(&in->lookup);
     spw_lookup_complete(&in->lookup, source, false, &complete);
     if (complete.action == SPW_ACTION_DEFER) {
-        defer_for_groups(in, &complete, out);
+        defer_for_groups(in, source, &complete, out);
         return;
     }
-    uncut_end = complete.end;
     if (complete.action == SPW_ACTION_LOAD &&
         (g = spw_lookup_loading(&in->lookup, source, complete.end, &chunk)) >= 0)
         settle_at(out, SPW_ACTION_DEFER, SPW_REASON_LOADING, g, chunk);
-    else if (!complete.cut || !guard_defers(in, source, complete.end, &uncut_end, out))
-        finish_with_tail(in, source, &complete, uncut_end, out);
+    else if (!complete.cut || !guard_defers(in, source, complete.end, &loss, out))
+        finish_with_tail(in, source, &complete, &loss, out);
 }
 
 int spw_decide(const struct spw_decide_input *in, struct spw_lookup_source *source,
                struct spw_decision_core *out_decision)
 {
-    if (in->scope > SPW_SCOPE_GROUP || spw_lookup_check(&in->lookup) != 0)
+    struct spw_decide_input unlimited;
+
+    if (in->scope > SPW_SCOPE_GROUP)
+        return -EINVAL;
+    if (in->priced) {
+        if (in->scope != SPW_SCOPE_REQUEST || in->price == 0 || in->prefill_tokens_per_s == 0)
+            return -EINVAL;
+        unlimited = *in;
+        unlimited.lookup.budget_tokens = SPW_TOKENS_MAX;
+        in = &unlimited;
+    }
+    if (spw_lookup_check(&in->lookup) != 0)
         return -EINVAL;
     memset(out_decision, 0, sizeof(*out_decision));
     if (in->inflight) /* [S2] */

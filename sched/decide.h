@@ -13,9 +13,14 @@
 
 struct spw_decide_input {
     struct spw_lookup_input lookup;
-    uint8_t scope; /* enum spw_recompute_scope: whose loss budget_tokens bounds       */
-    bool skip;     /* the request doesn't read cached prefixes                        */
-    bool inflight; /* a transfer of this request, load or store, is still in flight   */
+    uint8_t scope;  /* enum spw_recompute_scope: whose loss budget_tokens bounds       */
+    bool skip;      /* the request doesn't read cached prefixes                        */
+    bool inflight;  /* a transfer of this request, load or store, is still in flight   */
+    bool priced;    /* budget_tokens isn't used: what an unlimited budget would give up is
+                      waited for only while that costs at most what computing it does, by
+                      these two, both at least 1; scope is the request                */
+    uint64_t price; /* of a second of prefill, in seconds of waiting                   */
+    uint64_t prefill_tokens_per_s;
 };
 
 /** A chunk, or the object of a partial tail. */
@@ -39,10 +44,16 @@ struct spw_decision_core {
     struct spw_chunk_range need[SPW_GROUPS_MAX]; /* load: chunks that must stay readable until
                        it ends, by group; with a tail each last one stands for its tail object;
                        else empty                                                             */
+    uint64_t eta_ns;     /* until what is waited for is ready (defer for PENDING, TAIL_PENDING), or
+                       what was given up (if tokens_recomputed); UINT64_MAX: not known; else 0 */
     uint32_t wait_count; /* defer for RETRY or PENDING: what is waited for, in wait[]; news about
                             any of these can change the answer                                */
     bool wait_more;      /* there are more than those listed                                  */
     struct spw_decide_wait wait[SPW_DECIDE_WAITS_MAX];
+    struct spw_chunk_range await[SPW_GROUPS_MAX]; /* defer for RETRY or PENDING: all chunks that
+                       read PENDING in here are waited for; begins and ends at such a one, empty
+                       where there is none                                                    */
+    uint64_t await_boundary; /* defer for TAIL_PENDING: the objects waited for end here; else 0  */
 };
 
 /**
@@ -53,7 +64,8 @@ struct spw_decision_core {
  * @out_decision  untouched on failure
  *
  * Any thread; doesn't block, allocate or enter the kernel (if @source doesn't). Returns 0;
- * -EINVAL if counts contradict each other or exceed SPW_TOKENS_MAX, or the scope is unknown.
+ * -EINVAL if counts contradict each other or exceed SPW_TOKENS_MAX, the scope is unknown, or
+ * @in->priced comes with a price or rate of 0 or another scope than the request.
  */
 int spw_decide(const struct spw_decide_input *in, struct spw_lookup_source *source,
                struct spw_decision_core *out_decision);

@@ -39,6 +39,14 @@ struct spw_lookup_source {
      * else -1. May be NULL, as loading.
      */
     int (*tail_loading)(struct spw_lookup_source *source, uint64_t boundary);
+    /**
+     * Nanoseconds until every chunk in [@first, @end) of @group that is PENDING is ready,
+     * UINT64_MAX if that isn't known. Asked only about ranges in which PENDING was read. NULL:
+     * never known.
+     */
+    uint64_t (*eta)(struct spw_lookup_source *source, uint32_t group, uint64_t first, uint64_t end);
+    /** The same for the objects of all groups that end at @boundary. */
+    uint64_t (*tail_eta)(struct spw_lookup_source *source, uint64_t boundary);
 };
 
 /** Keys of one group. */

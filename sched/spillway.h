@@ -98,6 +98,23 @@ struct spw_space_config {
     uint32_t gpu_prefix_cache; /* 1: a chunk being loaded for one request makes others wait   */
 };
 
+#define SPW_RECOMPUTE_AUTO INT64_MIN  /* max_recompute_pending_tokens: priced, not counted    */
+#define SPW_PRICE_QUEUE    UINT32_MAX /* recompute_price: 1 + the queue length the client tells */
+#define SPW_PRICE_MAX      1000000u
+
+/**
+ * Read max_recompute_pending_tokens as people write it: "0" (always wait), a whole number of tokens
+ * up to 2^63 - 1, or "auto" (SPW_RECOMPUTE_AUTO); digits alone, whatever the locale. Any thread, no
+ * system call, needs no client. Returns 0; -EINVAL with words that name the value and the range
+ * (@error_text may be NULL), @out_tokens untouched.
+ */
+SPW_API int spw_recompute_budget_parse(const char *text, int64_t *out_tokens, char *error_text,
+                                       uint64_t error_bytes);
+
+/** Likewise recompute_price: "1" to "1000000", or "queue" (SPW_PRICE_QUEUE). */
+SPW_API int spw_recompute_price_parse(const char *text, uint32_t *out_price, char *error_text,
+                                      uint64_t error_bytes);
+
 /**
  * Open a space: equal configurations (all but rank_worker, the budget and gpu_prefix_cache) share
  * chunks, others never meet. Makes system calls; not inside a step. Freed with the client.

@@ -53,19 +53,14 @@ static void take(struct spw_tail_result *out, enum spw_action action, enum spw_r
 }
 
 /* No boundary can be taken, and there are no complete chunks to load. */
-static void wait_or_not(const struct spw_lookup_input *in, uint64_t end,
-                        const struct candidates *retry, const struct candidates *pending,
-                        struct spw_tail_result *out)
+static void wait(const struct candidates *retry, const struct candidates *pending,
+                 struct spw_tail_result *out)
 {
     out->more = retry->count + pending->count > 1;
     if (retry->count != 0) /* [T5] */
         take(out, SPW_ACTION_DEFER, SPW_REASON_TAIL_RETRY, retry->boundary, retry->verdicts);
-    else if (pending->count == 0)
-        return;
-    else if (pending->boundary - end > in->budget_tokens) /* [T3] */
+    else if (pending->count != 0)
         take(out, SPW_ACTION_DEFER, SPW_REASON_TAIL_PENDING, pending->boundary, pending->verdicts);
-    else /* [T4] */
-        out->boundary = pending->boundary;
 }
 
 void spw_tail_search(const struct spw_lookup_input *in, struct spw_lookup_source *source,
@@ -93,5 +88,5 @@ void spw_tail_search(const struct spw_lookup_input *in, struct spw_lookup_source
         memcpy(kind->verdicts, verdicts, sizeof(kind->verdicts));
     }
     if (!has_hit) /* [T7] */
-        wait_or_not(in, end, &retry, &pending, out_result);
+        wait(&retry, &pending, out_result);
 }

@@ -9,10 +9,10 @@
 /** Outcome of the search for a partial tail. */
 struct spw_tail_result {
     uint8_t action;    /* enum spw_action; miss: no tail decides                              */
-    uint8_t reason;    /* load: TAIL; defer: TAIL_RETRY, TAIL_PENDING                         */
+    uint8_t reason;    /* load: TAIL; defer: TAIL_RETRY; TAIL_PENDING: the caller judges
+                          whether what it gains is worth the wait                             */
     bool more;         /* defer: other boundaries than this one could decide, too             */
-    uint64_t boundary; /* load: the one taken; defer: the highest one waited for; miss: the
-                          pending one that the budget gave up, 0 if none                      */
+    uint64_t boundary; /* load: the one taken; defer: the highest one to wait for             */
     uint8_t verdicts[SPW_GROUPS_MAX]; /* of each group's object at boundary                   */
 };
 

@@ -46,6 +46,9 @@ enum spw_reason {
     SPW_REASON_TRANSFER,     /* a transfer of this request is in flight                  */
     SPW_REASON_TAIL_RETRY,   /* as RETRY, for the end of a partial tail                  */
     SPW_REASON_TAIL_PENDING, /* as PENDING, for the end of a partial tail                */
+    /* after a wait that ran into its limit: such a chunk reads MISS for this request    */
+    SPW_REASON_LOAD_LIMIT, /* load, cut before such a chunk                              */
+    SPW_REASON_MISS_LIMIT, /* miss, for such a chunk                                     */
     SPW_REASON_COUNT
 };
 
