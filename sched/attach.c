@@ -153,6 +153,18 @@ static void wake(const struct spw_client *client, uint32_t k)
                       &client->pool.feed[k]->asleep);
 }
 
+/* What is shown of a client begins with it. */
+static void clear_counts(struct spw_client_head *head)
+{
+    for (uint32_t i = 0; i < SPW_COUNTERS_MAX; i++)
+        spw_store_relaxed(&head->counter[i], 0);
+    for (uint32_t i = 0; i < SPW_WAIT_OUTCOMES_MAX; i++) {
+        spw_store_relaxed(&head->wait[i].sum_ns, 0);
+        for (uint32_t b = 0; b < SPW_WAIT_BUCKETS; b++)
+            spw_store_relaxed(&head->wait[i].bucket[b], 0);
+    }
+}
+
 static void take_object(struct spw_client *client, uint32_t c, const char *label)
 {
     client->number = c;
@@ -161,8 +173,7 @@ static void take_object(struct spw_client *client, uint32_t c, const char *label
     memset(head->label, 0, sizeof(head->label));
     if (label)
         memcpy(head->label, label, strnlen(label, sizeof(head->label) - 1));
-    for (uint32_t i = 0; i < SPW_COUNTERS_MAX; i++)
-        spw_store_relaxed(&head->counter[i], 0);
+    clear_counts(head);
     client->generation = spw_client_take_over(client->own);
     make_lanes(client);
     for (uint32_t k = 0; k < client->workers; k++)

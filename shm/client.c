@@ -63,6 +63,8 @@ uint64_t spw_client_take_over(struct spw_client_view *view)
         spw_client_await_changed(view, k);
     for (uint32_t k = 0; k < view->workers; k++)
         reset_lane(view, k);
+    /* relaxed: its records are the last holder's up to here; numbers go on, so that none comes twice */
+    spw_store_relaxed(&head->decision_base, spw_load_relaxed(&head->decisions));
     spw_store_relaxed(&head->pid, (uint64_t)getpid());
     spw_fence_full();
     uint64_t generation = spw_load_relaxed(&head->generation) + 1;

@@ -15,8 +15,9 @@
  *            command tails; then command heads; only then FREE
  *
  * Hand-over (tests/model/handover.pml): take the lock byte; words, pins zero; each command tail =
- * base = beyond everything seen; completion heads = tails; full fence; generation + 1 (release)
- * [CL-1]. Commands and steps only after every worker that is up has stored acked[c] = generation.
+ * base = beyond everything seen; completion heads = tails; decision base = decisions; full fence;
+ * generation + 1 (release) [CL-1]. Commands and steps only after every worker that is up has stored
+ * acked[c] = generation.
  *
  *   pairs    [ST-1] old position before tails <-> record before words   [ST-2] position -> claim
  *            [ST-3] end of step -> claim    [ST-4] step number before words -> claim

@@ -249,6 +249,7 @@ static const uint64_t layout_numbers[] = {
     AT(spw_client_head, lane),
     AT(spw_client_head, wait),
     AT(spw_client_head, decisions),
+    AT(spw_client_head, decision_base),
     AT(spw_client_head, decision),
     AT(spw_client_head, mailbox),
     AT(spw_client_head, worker_lane),

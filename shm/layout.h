@@ -265,8 +265,9 @@ struct spw_client_head {
     alignas(64) spw_atomic64 counter[SPW_COUNTERS_MAX];
     struct spw_lane_client lane[SPW_WORKERS_MAX];
     struct spw_wait_record wait[SPW_WAIT_OUTCOMES_MAX];
-    alignas(64) spw_atomic64 decisions; /* records written, ever */
-    uint8_t reserved[56];
+    alignas(64) spw_atomic64 decisions; /* records written, ever                          */
+    spw_atomic64 decision_base;         /* of them, written before this generation's first */
+    uint8_t reserved[48];
     struct spw_decision_record decision[SPW_DECISION_RECORDS];
     struct spw_mailbox mailbox;
     struct spw_lane_worker worker_lane[SPW_WORKERS_MAX]; /* line k: worker k alone          */

@@ -1,5 +1,6 @@
 /* Attaching, spaces, steps at the wrong time, and what becomes of a client whose pool, place or
  * parent is gone. */
+#include "sched/explain.h"
 #include "sched/handle.h"
 #include "tests/support/api_rig.h"
 
@@ -147,6 +148,29 @@ Test(api_attach, a_client_whose_place_was_given_away_is_told_and_may_come_back)
     spw_detach(client);
     client = api_attach(&api, 0);
     cr_expect_geq(spw_step_begin(client), 0);
+    close_pool();
+}
+
+Test(api_attach, what_is_shown_of_a_client_begins_with_it)
+{
+    struct spw_explained explained = {.tag = 7};
+    uint64_t first, end;
+    open_pool(&one_worker, 1);
+    struct spw_client_head *head = client->own->head;
+    spw_explain_write(head, &explained);
+    spw_add_own(&head->wait[2].sum_ns, 5);
+    spw_add_own(&head->wait[2].bucket[SPW_WAIT_BUCKETS - 1], 1);
+    spw_count(client, SPW_CLIENT_lookups, 3);
+    uint32_t number = client->number;
+    spw_detach(client);
+    client = api_attach(&api, 0);
+    cr_assert_eq(client->number, number);
+    head = client->own->head;
+    spw_explain_range(head, &first, &end);
+    cr_expect_eq(first, end, "no decisions");
+    cr_expect_eq(spw_load_relaxed(&head->wait[2].sum_ns), 0);
+    cr_expect_eq(spw_load_relaxed(&head->wait[2].bucket[SPW_WAIT_BUCKETS - 1]), 0);
+    cr_expect_eq(api_counter(client, "lookups"), 0);
     close_pool();
 }
 
