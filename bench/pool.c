@@ -141,6 +141,7 @@ static int start_worker(struct spw_bench_pool *pool, struct spw_error *err)
         .copier = pool->copier,
         .queue_chunks = 4096,
         .client_jobs_max = pool->mapped.geometry.completion_slots,
+        .overtake_limit_ns = LONG_NS,
         .run_limit_ns = LONG_NS,
         .fence_limit_ns = LONG_NS,
         .orphan_ns = LONG_NS,

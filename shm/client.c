@@ -128,11 +128,6 @@ uint64_t spw_client_awaited_changes(const struct spw_client_view *view, uint32_t
     return spw_load_acquire(&view->head->awaited_changes[k]);
 }
 
-bool spw_client_awaits(const struct spw_client_view *view, uint32_t shard, uint32_t slot)
-{
-    return spw_bit_test(view->awaited, spw_claim_bit(view->claim_words, shard, slot));
-}
-
 void spw_client_claim_read(const struct spw_client_view *view, uint32_t k,
                            struct spw_client_claim *out_claim)
 {

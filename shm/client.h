@@ -98,7 +98,11 @@ void spw_client_claim_read(const struct spw_client_view *view, uint32_t k,
 uint64_t spw_client_awaited_changes(const struct spw_client_view *view, uint32_t k);
 /** Worker: does the client wait for the store into (@shard, @slot)? A hint: whoever sets it for no
  * reason only changes the order of stores. */
-bool spw_client_awaits(const struct spw_client_view *view, uint32_t shard, uint32_t slot);
+static inline bool spw_client_awaits(const struct spw_client_view *view, uint32_t shard,
+                                     uint32_t slot)
+{
+    return spw_bit_test(view->awaited, spw_claim_bit(view->claim_words, shard, slot));
+}
 
 /** Worker, after it has read the pins: any untaken command in any lane of this client: tails first,
  * then heads. Commands before command_base are void and don't count. */

@@ -193,6 +193,15 @@ static int rebuild_recency(struct spw_shard *shard, struct spw_error *err)
     return 0;
 }
 
+/* What the predecessor had queued went with it, and its rate is not ours. Relaxed: numbers. */
+static void end_stream(struct spw_stream *stream)
+{
+    uint64_t queued = spw_load_relaxed(&stream->bytes_queued);
+    spw_store_relaxed(&stream->bytes_done, queued);
+    spw_store_relaxed(&stream->bytes_awaited, queued);
+    spw_store_relaxed(&stream->rate_bytes_per_s, 0);
+}
+
 int spw_shard_adopt(struct spw_shard *shard, struct spw_error *err)
 {
     for (uint32_t slot = 0; slot < shard->slots; slot++)
@@ -215,7 +224,6 @@ int spw_shard_adopt(struct spw_shard *shard, struct spw_error *err)
     spw_shard_flush(shard);
     SPW_CRASH_POINT("adopt.retired_anew");
     spw_claims_clear_own(&shard->claims);
-    /* relaxed, a number: what the predecessor had queued went with it */
-    spw_store_relaxed(&shard->feed->stream.bytes_done, spw_load_relaxed(&shard->feed->stream.bytes_queued));
+    end_stream(&shard->feed->stream);
     return rebuild_recency(shard, err);
 }

@@ -36,7 +36,10 @@
     X(sleeps, "times the worker slept")                                                            \
     X(commands_bad, "commands of any kind that make no sense")                                     \
     X(store_busy_ns, "time in which a store waited or was copied")                                 \
-    X(demoted, "chunks made the next victim: a part elsewhere is lost, or a twin is kept")
+    X(demoted, "chunks made the next victim: a part elsewhere is lost, or a twin is kept")         \
+    X(awaited_stored, "chunks stored that somebody awaited when their copy began")                 \
+    X(overtaken, "stores whose copy began before that of an older one")                            \
+    X(overtake_limit_hits, "stores passed over for as long as may be, then next")
 
 enum spw_worker_counter {
 #define X(name, text) SPW_WORKER_##name,

@@ -44,7 +44,7 @@ struct spw_job_chunk {
     uint32_t slot;
     uint32_t chunk_bytes;
     uint32_t piece_bytes;
-    uint64_t nominal_bytes;
+    uint64_t place_bytes; /* stores: as the table tells it */
 };
 
 struct spw_job {

@@ -126,10 +126,7 @@ void spw_shard_retire(struct spw_shard *shard, uint32_t slot)
 
 void spw_shard_place(struct spw_shard *shard, uint32_t slot, uint64_t place_bytes)
 {
-    struct spw_entry_copy copy;
-    own_entry(shard, slot, &copy);
-    copy.place_bytes = place_bytes;
-    spw_table_write(&shard->table, slot, &copy, NULL);
+    spw_table_place(&shard->table, slot, place_bytes);
 }
 
 uint32_t spw_shard_retire_space(struct spw_shard *shard, uint32_t space)

@@ -62,7 +62,7 @@ enum spw_reserve_result { SPW_RESERVED, SPW_PRESENT, SPW_NO_SLOT };
 enum spw_reserve_result spw_shard_reserve(struct spw_shard *shard, const struct spw_chunk_key *key,
                                           uint32_t rank, uint64_t chunk_bytes,
                                           const uint64_t *protect, uint32_t *out_slot);
-/** The store stream reached this chunk's queue place: visible in the table for ETA. */
+/** Where the store stream has this FILLING chunk: visible in the table for ETA. One store. */
 void spw_shard_place(struct spw_shard *shard, uint32_t slot, uint64_t place_bytes);
 /** FILLING -> READY: the copy has ended. Keeps its place in the order of age. */
 void spw_shard_ready(struct spw_shard *shard, uint32_t slot);

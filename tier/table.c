@@ -262,6 +262,13 @@ void spw_table_write(struct spw_table *table, uint32_t slot, const struct spw_en
     spw_store_release(&entry->seq, odd + 1);
 }
 
+void spw_table_place(struct spw_table *table, uint32_t slot, uint64_t place_bytes)
+{
+    assert(slot < table->view.slots);
+    /* relaxed: a reader finds the old place or this one, both of this chunk */
+    spw_store_relaxed(&table->entry[slot].place_bytes, place_bytes);
+}
+
 /* Cells of @tag in probe order, for the table's own writer. */
 struct probe {
     uint32_t bucket;

@@ -95,6 +95,9 @@ void spw_table_init(struct spw_table *table, struct spw_feed_head *feed,
  * odd sequence left by a dead writer is closed. [TB-1] */
 void spw_table_write(struct spw_table *table, uint32_t slot, const struct spw_entry_copy *entry,
                      const void *key);
+/** Its place in the store stream alone. A number that readers take as a hint: no change of the
+ * entry, `seq` stays. */
+void spw_table_place(struct spw_table *table, uint32_t slot, uint64_t place_bytes);
 
 /** Slot of the live entry (FILLING or READY) of @key, or -ENOENT. Own table: no retries. */
 int64_t spw_table_live(const struct spw_table *table, const struct spw_chunk_key *key);

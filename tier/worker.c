@@ -43,7 +43,7 @@ static int open_parts(struct spw_worker *worker, struct spw_error *err)
     worker->protect = calloc((geometry->slots + 63u) / 64u, sizeof(*worker->protect));
     if (!worker->protect)
         return spw_fail(err, -ENOMEM, "no memory for %u slots", geometry->slots);
-    spw_queue_init(&worker->queue, config->queue_chunks);
+    spw_queue_init(&worker->queue, config->queue_chunks, config->overtake_limit_ns);
     for (uint32_t s = 0; s < geometry->workers; s++)
         spw_table_view_init(&worker->source[s], worker->pool->feed[s], &worker->pool->feed_map,
                             geometry);

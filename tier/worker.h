@@ -18,6 +18,7 @@ struct spw_worker_config {
     struct spw_copier_handle copier; /* borrowed */
     uint32_t queue_chunks;           /* bound of the store queue               */
     uint32_t client_jobs_max;        /* open jobs of one client                */
+    uint64_t overtake_limit_ns;      /* the oldest store passed over; see tier/queue.h */
     uint64_t run_limit_ns;           /* a reserve or begin without its run     */
     uint64_t fence_limit_ns;         /* a client stuck in a step               */
     uint64_t orphan_ns;              /* without a daemon and without clients   */

@@ -67,6 +67,7 @@ static void serve(struct spw_worker *worker, uint32_t c, uint64_t generation)
     client->owed = 0;
     client->open_jobs = 0;
     client->claim_tries = 0;
+    spw_worker_stream_stale(worker); /* its bits count from now on */
     client->waits_for_room = false;
 }
 
@@ -104,6 +105,7 @@ static void leave(struct spw_worker *worker, uint32_t c)
 {
     spw_worker_count(worker, SPW_WORKER_clients_gone, 1);
     worker->client[c].phase = SPW_CLIENT_LEAVING;
+    spw_worker_stream_stale(worker); /* its bits no longer count */
     spw_worker_end_jobs_of(worker, c);
     SPW_CRASH_POINT("worker.client_jobs_ended");
 }

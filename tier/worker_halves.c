@@ -130,7 +130,7 @@ static int reserve_slots(struct spw_worker *worker, const struct spw_worker_taki
         struct spw_job_chunk chunk = {.shard = worker->config.k,
                                       .chunk_bytes = part->chunk_bytes,
                                       .piece_bytes = part->piece_bytes,
-                                      .nominal_bytes = part->nominal_bytes};
+                                      .item.nominal_bytes = part->nominal_bytes};
         if (!spw_queue_promise(&worker->queue)) {
             status = -EBUSY;
             break;
@@ -292,7 +292,7 @@ static int claim_source(struct spw_worker *worker, const struct spw_worker_takin
                                         .slot = source.slot,
                                         .chunk_bytes = part.chunk_bytes,
                                         .piece_bytes = part.piece_bytes,
-                                        .nominal_bytes = part.nominal_bytes};
+                                        .item.nominal_bytes = part.nominal_bytes};
     return 0;
 }
 

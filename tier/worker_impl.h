@@ -3,7 +3,8 @@
 /*
  * What the worker's files share: worker.c (loop, doorbell, timers), worker_commands.c (taking and
  * checking commands), worker_halves.c (reserve, begin and their runs), worker_jobs.c (jobs from run
- * to completion), worker_clients.c (clients that come and go), worker_peers.c (other workers' news).
+ * to completion), worker_stream.c (order and places of stores), worker_clients.c (clients that come
+ * and go), worker_peers.c (other workers' news).
  *
  *   roles     private to the worker's one thread. What lies in shared memory is written through
  *             the modules that own it: shard, lanes, feed
@@ -30,11 +31,21 @@ struct spw_worker_client {
     uint64_t generation; /* served, or known to be gone; 0 before the first */
     struct spw_lane_consumer commands;
     struct spw_lane_producer completions;
-    uint32_t owed;        /* completions that runs of this generation still get    */
-    uint32_t open_jobs;   /* opened by this generation                             */
-    uint32_t in_copy;     /* copies that touch this object's KV blocks             */
-    uint32_t claim_tries; /* of the command at the head                            */
-    bool waits_for_room;  /* its next command stays until completions were reaped  */
+    uint32_t owed;         /* completions that runs of this generation still get    */
+    uint32_t open_jobs;    /* opened by this generation                             */
+    uint32_t in_copy;      /* copies that touch this object's KV blocks             */
+    uint32_t claim_tries;  /* of the command at the head                            */
+    uint64_t awaited_seen; /* its change count at the last look at its bits         */
+    bool waits_for_room;   /* its next command stays until completions were reaped  */
+};
+
+/* What the store stream does beside what lies in the feed. */
+struct spw_worker_stream {
+    uint64_t copy_bytes; /* nominal, with the copier                                */
+    uint64_t since_ns;   /* of the copy that runs: the later of last end and begin  */
+    double recent_bytes; /* of copies that ended well, older ones counting less     */
+    double recent_ns;    /* and their time                                          */
+    bool order_stale;    /* marks or places may differ from what the queue now says */
 };
 
 struct spw_worker {
@@ -44,6 +55,7 @@ struct spw_worker {
     struct spw_shard *shard;
     struct spw_jobs jobs;
     struct spw_queue queue;
+    struct spw_worker_stream stream;
     struct spw_job_list done; /* completions to send at the end of the pass */
     struct spw_table_view source[SPW_WORKERS_MAX];
     struct spw_worker_client client[SPW_CLIENTS_MAX];
@@ -97,6 +109,25 @@ uint32_t spw_worker_finish_jobs(struct spw_worker *worker);
 /** Before a stop: end jobs without a run, and stores that no copy has reached. */
 void spw_worker_end_waiting(struct spw_worker *worker);
 bool spw_worker_copies_left(const struct spw_worker *worker);
+
+/* ---- worker_stream.c ------------------------------------------------------------------------ */
+
+/** Put store chunk @i of @job into the queue, behind all. */
+void spw_worker_stream_push(struct spw_worker *worker, struct spw_job *job, uint32_t i);
+/** A queued store was taken out and will not be copied. */
+void spw_worker_stream_drop(struct spw_worker *worker, const struct spw_queue_item *item);
+/** Make order and places what clients now wait for. No system call; O(1) if nothing moved. */
+void spw_worker_stream_order(struct spw_worker *worker);
+/** Take the next store, which the copier has accepted. */
+void spw_worker_stream_take(struct spw_worker *worker, struct spw_queue_item *item);
+/** Its copy has ended with @status. */
+void spw_worker_stream_end(struct spw_worker *worker, const struct spw_queue_item *item,
+                           int status);
+/** Marks and places must be made anew before the next store. */
+static inline void spw_worker_stream_stale(struct spw_worker *worker)
+{
+    worker->stream.order_stale = true;
+}
 
 /* ---- worker_peers.c ------------------------------------------------------------------------- */
 

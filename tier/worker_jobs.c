@@ -23,23 +23,15 @@ static void done(struct spw_worker *worker, struct spw_job *job)
     spw_job_list_append(&worker->done, job);
 }
 
-static void stream_moved(struct spw_worker *worker, const struct spw_job_chunk *chunk)
-{
-    spw_add_own(&worker->feed->stream.bytes_done, chunk->nominal_bytes);
-}
-
 void spw_worker_run_job(struct spw_worker *worker, struct spw_job *job)
 {
     spw_jobs_await_over(&worker->jobs, job, SPW_JOB_QUEUED);
     for (uint64_t left = job->open; left != 0; left &= left - 1) {
         uint32_t i = (uint32_t)__builtin_ctzll(left);
-        struct spw_job_chunk *chunk = &job->chunk[i];
-        if (job->kind == SPW_COPY_STORE) {
-            spw_add_own(&worker->feed->stream.bytes_queued, chunk->nominal_bytes);
-            spw_shard_place(worker->shard, chunk->slot,
-                            spw_load_relaxed(&worker->feed->stream.bytes_queued));
-        }
-        spw_queue_push(&worker->queue, job->kind, &chunk->item, worker->now_ns);
+        if (job->kind == SPW_COPY_STORE)
+            spw_worker_stream_push(worker, job, i);
+        else
+            spw_queue_push(&worker->queue, SPW_COPY_LOAD, &job->chunk[i].item, worker->now_ns);
         job->queued |= 1ull << i;
     }
 }
@@ -69,7 +61,7 @@ static void end_chunk_unrun(struct spw_worker *worker, struct spw_job *job, uint
         spw_shard_retire(worker->shard, chunk->slot);
         spw_queue_give_back(&worker->queue);
         if (queued)
-            stream_moved(worker, chunk);
+            spw_worker_stream_drop(worker, &chunk->item);
     } else {
         spw_shard_unclaim(worker->shard, chunk->shard, chunk->slot);
     }
@@ -132,7 +124,7 @@ void spw_worker_end_waiting(struct spw_worker *worker)
     struct spw_queue_item *item;
     while ((job = spw_jobs_first_awaiting(&worker->jobs)))
         spw_worker_end_job(worker, job, SPW_WHY_CANCELLED);
-    while ((item = spw_queue_next(&worker->queue, SPW_COPY_STORE)))
+    while ((item = spw_queue_next(&worker->queue, SPW_COPY_STORE, worker->now_ns)))
         spw_worker_end_job(worker, item->owner, SPW_WHY_CANCELLED);
 }
 
@@ -150,8 +142,9 @@ static void fill_copy(struct spw_worker *worker, const struct spw_job *job,
         .kv = pool->kv[job->runner.client],
         .kv_block_bytes = pool->geometry.kv_block_bytes,
         .slot = pool->data[chunk->shard] + (uint64_t)chunk->slot * pool->geometry.slot_bytes,
-        .nominal_bytes = chunk->nominal_bytes,
-        .offered_ns = chunk->item.queued_ns,
+        .nominal_bytes = chunk->item.nominal_bytes,
+        /* the stream could have run since the oldest came, whichever goes now */
+        .offered_ns = worker->queue.first[job->kind]->queued_ns,
         .tag = &chunk->item,
     };
 }
@@ -160,7 +153,7 @@ static void store_ended(struct spw_worker *worker, struct spw_job *job, uint32_t
 {
     struct spw_job_chunk *chunk = &job->chunk[i];
     spw_shard_copy_end(worker->shard, chunk->slot);
-    stream_moved(worker, chunk);
+    spw_worker_stream_end(worker, &chunk->item, *status);
     spw_queue_give_back(&worker->queue);
     if (job->voided >> i & 1) {
         *status = -ESTALE;
@@ -173,6 +166,7 @@ static void store_ended(struct spw_worker *worker, struct spw_job *job, uint32_t
         spw_shard_ready(worker->shard, chunk->slot);
         spw_worker_count(worker, SPW_WORKER_chunks_stored, 1);
         spw_worker_count(worker, SPW_WORKER_bytes_stored, chunk->chunk_bytes);
+        spw_worker_count(worker, SPW_WORKER_awaited_stored, chunk->item.awaited);
         SPW_CRASH_POINT("worker.store_ready");
     }
 }
@@ -207,7 +201,9 @@ static void copy_ended(struct spw_worker *worker, struct spw_queue_item *item, i
 /* Hand the next chunk of a stream to the copier: 1 moved, 0 nothing waits or the stream is full. */
 static uint32_t submit_next(struct spw_worker *worker, enum spw_copy_kind kind)
 {
-    struct spw_queue_item *item = spw_queue_next(&worker->queue, kind);
+    if (kind == SPW_COPY_STORE)
+        spw_worker_stream_order(worker);
+    struct spw_queue_item *item = spw_queue_next(&worker->queue, kind, worker->now_ns);
     if (!item)
         return 0;
     struct spw_job *job = item->owner;
@@ -222,7 +218,10 @@ static uint32_t submit_next(struct spw_worker *worker, enum spw_copy_kind kind)
             spw_shard_copy_end(worker->shard, chunk->slot);
         return 0;
     }
-    spw_queue_take(&worker->queue, item);
+    if (kind == SPW_COPY_STORE)
+        spw_worker_stream_take(worker, item);
+    else
+        spw_queue_take(&worker->queue, item);
     if (job->state == SPW_JOB_QUEUED)
         spw_job_move(job, SPW_JOB_COPYING);
     job->queued &= ~(1ull << item->chunk);

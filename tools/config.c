@@ -62,6 +62,9 @@ static const struct spw_option table[] = {
     {"completion-ring-slots", "clients", SPW_OPTION_POWER, FIELD(completion_slots), 2, 1ull << 20,
      NULL, "1024", "slots in each ring from a worker to a client"},
 
+    {"overtake-limit", "limits", SPW_OPTION_DURATION, FIELD(overtake_limit_ns), 1000000,
+     3600 * SECOND_NS, NULL, "5s",
+     "how long a worker's oldest store may be passed over for awaited ones"},
     {"run-limit", "limits", SPW_OPTION_DURATION, FIELD(run_limit_ns), 1000000, 3600 * SECOND_NS,
      NULL, "10s", "how long a reserve or begin may stay without its run"},
     {"fence-limit", "limits", SPW_OPTION_DURATION, FIELD(fence_limit_ns), 1000000, 3600 * SECOND_NS,

@@ -47,10 +47,11 @@ struct spw_config {
     uint64_t command_slots;    /* of one client's ring to one worker, a power of two */
     uint64_t completion_slots; /* of one worker's ring to one client, a power of two */
 
-    uint64_t run_limit_ns;   /* from reserve or begin to its run */
-    uint64_t fence_limit_ns; /* inside one step, before the client is fenced */
-    uint64_t orphan_ns;      /* workers' life without daemon and clients */
-    uint64_t drain_limit_ns; /* for copies that run at a clean stop */
+    uint64_t overtake_limit_ns; /* the oldest store passed over for awaited ones */
+    uint64_t run_limit_ns;      /* from reserve or begin to its run */
+    uint64_t fence_limit_ns;    /* inside one step, before the client is fenced */
+    uint64_t orphan_ns;         /* workers' life without daemon and clients */
+    uint64_t drain_limit_ns;    /* for copies that run at a clean stop */
 
     bool quiet; /* print nothing but errors */
 

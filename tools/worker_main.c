@@ -13,7 +13,13 @@
 #include "tier/worker.h"
 #include "tools/daemon.h"
 
-#define IN_FLIGHT 8u /* copies a stream: enough to keep a pace, few enough to overtake */
+#define IN_FLIGHT 8u /* copies of a stream that nothing paces */
+
+/* A store handed over is not overtaken any more. The pace is absolute, so one at a time keeps it. */
+static uint32_t stores_in_flight(const struct spw_config *config)
+{
+    return config->store_rate != 0 ? 1 : IN_FLIGHT;
+}
 
 static uint64_t now_ns(void *ctx)
 {
@@ -37,7 +43,7 @@ static int run(const struct spw_config *config, struct spw_pool *pool, uint32_t 
     struct spw_worker *worker = NULL;
     struct spw_host_copier_config copier_config = {
         .rate_bytes = {config->store_rate, config->load_rate},
-        .in_flight = {IN_FLIGHT, IN_FLIGHT},
+        .in_flight = {stores_in_flight(config), IN_FLIGHT},
     };
     struct spw_copier_handle copier;
     int status = spw_host_copier_open(&copier_config, &copier);
@@ -51,6 +57,7 @@ static int run(const struct spw_config *config, struct spw_pool *pool, uint32_t 
         .copier = copier,
         .queue_chunks = (uint32_t)config->queue_chunks,
         .client_jobs_max = jobs_of_a_client(&pool->geometry),
+        .overtake_limit_ns = config->overtake_limit_ns,
         .run_limit_ns = config->run_limit_ns,
         .fence_limit_ns = config->fence_limit_ns,
         .orphan_ns = config->orphan_ns,

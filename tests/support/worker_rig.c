@@ -10,8 +10,9 @@
 #include "shm/alive.h"
 #include "tier/state.h"
 
-#define RUN_LIMIT_NS   (2 * RIG_SECOND)
-#define FENCE_LIMIT_NS RIG_SECOND
+#define RUN_LIMIT_NS      (2 * RIG_SECOND)
+#define FENCE_LIMIT_NS    RIG_SECOND
+#define OVERTAKE_LIMIT_NS (5 * RIG_SECOND)
 
 static char dir[SUPPORT_PATH_BYTES]; /* one for all rigs of a process, gone when it exits */
 
@@ -103,6 +104,8 @@ void rig_start_worker(struct rig *rig, uint32_t k)
         .copier = rig->copier[k],
         .queue_chunks = or_default(rig->config.queue_chunks, 64),
         .client_jobs_max = or_default(rig->config.client_jobs_max, 16),
+        .overtake_limit_ns =
+            rig->config.overtake_limit_ns ? rig->config.overtake_limit_ns : OVERTAKE_LIMIT_NS,
         .run_limit_ns = RUN_LIMIT_NS,
         .fence_limit_ns = FENCE_LIMIT_NS,
         .orphan_ns = RIG_SECOND,
@@ -341,6 +344,16 @@ bool rig_cancel(struct rig *rig, struct rig_client *client, uint32_t k, uint64_t
     struct spw_command head = rig_head(rig, client, k, SPW_CMD_CANCEL);
     head.ticket = ticket;
     return rig_send(client, k, &head, NULL);
+}
+
+void rig_await(struct rig *rig, struct rig_client *client, uint32_t k, uint64_t number,
+               bool awaited)
+{
+    struct spw_entry_copy entry;
+    uint32_t state = rig_state(rig, k, number, &entry);
+    assert(state != SPW_FREE);
+    (void)state;
+    spw_client_await(client->view, k, entry.slot, awaited);
 }
 
 bool rig_reap(struct rig_client *client, uint32_t k, struct spw_done *out)

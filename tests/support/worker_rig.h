@@ -32,6 +32,7 @@ struct rig_config {
     uint32_t completion_slots;
     uint32_t queue_chunks;
     uint32_t client_jobs_max;
+    uint64_t overtake_limit_ns;           /* 5 s */
     struct spw_host_copier_config copier; /* in_flight 0 = 2 */
     bool real_clock;
 };
@@ -106,6 +107,9 @@ struct spw_done rig_answer(struct rig *rig, struct rig_client *client, uint32_t 
 /** Reserve, run and settle, so that the keys are READY. */
 void rig_store(struct rig *rig, struct rig_client *client, uint32_t k, uint64_t first,
                uint32_t count);
+/** @client waits for key @number of group 0 in shard @k, or doesn't any more. Tells nobody. */
+void rig_await(struct rig *rig, struct rig_client *client, uint32_t k, uint64_t number,
+               bool awaited);
 /** State of key @number of group 0 in shard @k: SPW_FREE if it isn't there. */
 uint32_t rig_state(const struct rig *rig, uint32_t k, uint64_t number, struct spw_entry_copy *out);
 

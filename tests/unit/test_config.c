@@ -80,6 +80,7 @@ Test(config, defaults_hold_without_any_option)
     cr_expect_eq(config.max_clients, 16);
     cr_expect_eq(config.chunk_bytes, 65536);
     cr_expect_eq(config.store_rate, 0);
+    cr_expect_eq(config.overtake_limit_ns, 5000000000);
     cr_expect_eq(config.fence_limit_ns, 1000000000);
     cr_expect_eq(config.orphan_ns, 60000000000);
     cr_expect_eq(config.on_stop, SPW_ON_STOP_REMOVE);
@@ -140,6 +141,8 @@ ParameterizedTestParameters(config, numbers_are_checked)
         {"--update-ring-records", "0"},
         {"--command-ring-slots", "0"},
         {"--completion-ring-slots", "1000"},
+        {"--overtake-limit", "0.5ms"},
+        {"--overtake-limit", "61min"},
         {"--run-limit", "0"},
         {"--fence-limit", "0"},
         {"--orphan", "25h"},
