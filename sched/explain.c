@@ -60,24 +60,23 @@ void spw_explain_write(struct spw_client_head *head, const struct spw_explained 
     uint64_t n = spw_load_relaxed(&head->decisions); /* relaxed: only this process writes it */
     struct spw_decision_record *record = &head->decision[place_of(n)];
     spw_store_relaxed(&record->seq, 0);
-    /* [EX-2] release: seq 0 before any word */
+    /* [EX-1] release: seq 0 before any word */
     spw_fence_release();
     SPW_CRASH_POINT("explain.seq_cleared");
     for (uint32_t i = 0; i < WORD_COUNT; i++) {
         spw_store_relaxed(&record->word[i], word_of(explained, i));
         SPW_CRASH_POINT("explain.word_stored");
     }
-    /* [EX-1] release: words before the seq that says they are whole */
-    spw_store_release(&record->seq, n + 1);
+    spw_store_relaxed(&record->seq, n + 1); /* relaxed: nobody looks before it is counted */
     SPW_CRASH_POINT("explain.seq_stored");
-    /* [EX-3] release: the record before the count of it */
+    /* [EX-2] release: the record before the count of it */
     spw_store_release(&head->decisions, n + 1);
     SPW_CRASH_POINT("explain.decisions_stored");
 }
 
 void spw_explain_range(const struct spw_client_head *head, uint64_t *out_first, uint64_t *out_end)
 {
-    /* [EX-3] acquire: the count before the records */
+    /* [EX-2] acquire: the count before the records it counts */
     uint64_t end = spw_load_acquire(&head->decisions);
     /* relaxed: a base from before a hand-over shows what the last holder left, which is whole too */
     uint64_t kept = end - spw_load_relaxed(&head->decision_base);
@@ -85,14 +84,6 @@ void spw_explain_range(const struct spw_client_head *head, uint64_t *out_first, 
         kept = SPW_DECISION_RECORDS;
     *out_first = end - kept;
     *out_end = end;
-}
-
-/* What a look at seq says of record @n. */
-static int seen(uint64_t seq, uint64_t n)
-{
-    if (seq == 0)
-        return -EAGAIN;
-    return seq == n + 1 ? 0 : -ENOENT;
 }
 
 int spw_explain_read(const struct spw_client_head *head, uint64_t n,
@@ -103,14 +94,14 @@ int spw_explain_read(const struct spw_client_head *head, uint64_t n,
     spw_explain_range(head, &first, &end);
     if (n - first >= end - first)
         return -ENOENT;
-    /* [EX-1] acquire: seq before the words it speaks of */
-    int rc = seen(spw_load_acquire(&record->seq), n);
-    if (rc < 0)
-        return rc;
     for (uint32_t i = 0; i < WORD_COUNT; i++)
         word[i] = spw_load_relaxed(&record->word[i]);
-    /* [EX-2] acquire: the words before the second look at seq, relaxed behind it */
+    /* [EX-1] acquire: the words before the look that says whose they are */
     spw_fence_acquire();
-    rc = seen(spw_load_relaxed(&record->seq), n);
-    return rc < 0 ? rc : unpack(word, out_explained);
+    uint64_t seq = spw_load_relaxed(&record->seq);
+    if (seq == 0)
+        return -EAGAIN;
+    if (seq != n + 1)
+        return -ENOENT;
+    return unpack(word, out_explained);
 }

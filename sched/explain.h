@@ -6,11 +6,11 @@
  *   roles     written by the client alone, one thread; read by anyone who maps the object, read-only
  *   progress  a write is wait-free, without a system call; a read looks at a record once
  *   order     record n lies at n mod SPW_DECISION_RECORDS: seq 0, words, seq n + 1; then `decisions`
- *             n + 1. A reader copies the words between two looks at seq: whole if both are n + 1
+ *             n + 1. A reader looks at `decisions`, copies the words, then looks at seq: n + 1 says
+ *             that they are those of n, and not yet those of a lap later
  *   numbers   go on from one holder of the object to the next, so that none stands for two records;
  *             a holder's own begin at decision_base (shm/client.h)
- *   pairs     [EX-1] words -> seq -> the reader's copy    [EX-2] seq 0 -> words -> second look
- *             [EX-3] record -> decisions -> the reader's first look
+ *   pairs     [EX-1] seq 0 -> words -> copy -> look    [EX-2] record -> decisions -> first look
  *
  *   the client dies after   readers see
  *   seq 0, some words       one record fewer: that of a lap ago; the next holder writes it anew
@@ -47,11 +47,11 @@ struct spw_explained {
     uint8_t flags;
 };
 
-/** Client: write its next record. Wait-free. [EX-1] [EX-2] [EX-3] release. */
+/** Client: write its next record. Wait-free. [EX-1] [EX-2] release. */
 void spw_explain_write(struct spw_client_head *head, const struct spw_explained *explained);
 
 /** The holder's records are those numbered [first, end); at most SPW_DECISION_RECORDS, the oldest of
- * which may be overwritten at any time. Any process. [EX-3] acquire. */
+ * which may be overwritten at any time. Any process. [EX-2] acquire. */
 void spw_explain_range(const struct spw_client_head *head, uint64_t *out_first, uint64_t *out_end);
 
 /**

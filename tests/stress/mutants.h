@@ -1,8 +1,8 @@
 #ifndef SPW_TESTS_STRESS_MUTANTS_H
 #define SPW_TESTS_STRESS_MUTANTS_H
 /*
- * Seeded mistakes: X_mutants.c is the source of shm/X with operations of shm/atomic.h replaced by
- * ones that misbehave when they are told to. It stands in for shm/X in the mutants' programs, which
+ * Seeded mistakes: X_mutants.c is the source of X.c with operations of shm/atomic.h replaced by
+ * ones that misbehave when they are told to. It stands in for X.c in the mutants' programs, which
  * are compiled with -DSPW_MUTANTS; the plain ones link the product.
  */
 #include "shm/layout.h"
@@ -18,5 +18,7 @@ void lane_mutant_set_up(const char *name);
 void lane_mutant_is_producer(void);
 
 void doorbell_mutant_set_up(const char *name);
+
+void explain_mutant_set_up(const char *name, struct spw_client_head *head);
 
 #endif
