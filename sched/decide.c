@@ -140,12 +140,13 @@ static bool worth_the_wait(const struct spw_decide_input *in, uint64_t tokens, u
 {
     if (!in->priced)
         return tokens > in->lookup.budget_tokens;
-    return tokens != 0 && spw_recompute_pays(eta_ns, tokens, in->price, in->prefill_tokens_per_s);
+    return spw_recompute_pays(eta_ns, tokens, in->price, in->prefill_tokens_per_s);
 }
 
 /* ---- waits ----------------------------------------------------------------------------------- */
 
-/* The groups agree to wait: RETRY first, as it names the reason. */
+/* The groups agree to wait: RETRY first, as it names the reason. A group that would not wait is
+ * needed up to where they agree; in it can pend what a cut gave up, while the guard looks. */
 static void defer_for_groups(const struct spw_decide_input *in, struct spw_lookup_source *source,
                              const struct spw_lookup_result *result, struct spw_decision_core *out)
 {
@@ -153,11 +154,12 @@ static void defer_for_groups(const struct spw_decide_input *in, struct spw_looku
     for (uint32_t g = 0; g < in->lookup.groups->count; g++)
         if (result->wait[g].waits)
             add_waits(in, g, result->wait[g].searched, SPW_RETRY, out);
-    for (uint32_t g = 0; g < in->lookup.groups->count; g++)
-        if (result->wait[g].waits) {
+    pending_up_to(in, result->end, out->await);
+    for (uint32_t g = 0; g < in->lookup.groups->count; g++) {
+        if (result->wait[g].waits)
             out->await[g] = pending_within(in, g, result->wait[g].run);
-            add_waits(in, g, out->await[g], SPW_PENDING, out);
-        }
+        add_waits(in, g, out->await[g], SPW_PENDING, out);
+    }
     if (out->reason == SPW_REASON_PENDING)
         out->eta_ns = eta_of(in, source, out->await);
     decide_by_first_wait(out);
@@ -175,22 +177,23 @@ static void set_need(const struct spw_decide_input *in, uint64_t end, struct spw
 struct loss {
     uint64_t end;
     uint64_t eta_ns;
-    struct spw_chunk_range pending[SPW_GROUPS_MAX];
 };
 
 /*
  * The cuts cost the request more than the budget: wait for what is pending up to there. That can
  * be nothing: a wait that a lower bound made unnecessary, and a cut, can have left less than one
- * chunk of a coarse group. Then any pending chunk that was read may change the answer.
+ * chunk of a coarse group. Then any pending chunk that was read may change the answer; a price
+ * never comes here with nothing, as its ETA isn't known.
  */
 static void defer_for_guard(const struct spw_decide_input *in, struct spw_lookup_source *source,
-                            const struct loss *loss, struct spw_decision_core *out)
+                            const struct loss *loss, const struct spw_chunk_range *pending,
+                            struct spw_decision_core *out)
 {
     const uint32_t groups = in->lookup.groups->count;
 
     settle(out, SPW_ACTION_DEFER, SPW_REASON_PENDING);
     out->eta_ns = loss->eta_ns;
-    memcpy(out->await, loss->pending, sizeof(out->await));
+    memcpy(out->await, pending, groups * sizeof(*pending));
     if (!any_pends(in, out->await)) {
         for (uint32_t g = 0; g < groups; g++)
             out->await[g] =
@@ -202,17 +205,13 @@ static void defer_for_guard(const struct spw_decide_input *in, struct spw_lookup
     decide_by_first_wait(out);
 }
 
-static uint64_t beyond(uint64_t position, uint64_t end)
-{
-    return position > end ? position - end : 0;
-}
-
 /*
  * A cut was made, and the hit ends at @end: what does that lose? True: the request waits [GU].
  */
 static bool guard_defers(const struct spw_decide_input *in, struct spw_lookup_source *source,
                          uint64_t end, struct loss *out_loss, struct spw_decision_core *out)
 {
+    struct spw_chunk_range pending[SPW_GROUPS_MAX];
     struct spw_lookup_result uncut;
 
     spw_lookup_complete(&in->lookup, source, true, &uncut);
@@ -223,12 +222,11 @@ static bool guard_defers(const struct spw_decide_input *in, struct spw_lookup_so
     if (uncut.action != SPW_ACTION_LOAD || uncut.end <= end)
         return false;
     out_loss->end = uncut.end;
-    pending_up_to(in, uncut.end, out_loss->pending);
-    out_loss->eta_ns = eta_of(in, source, out_loss->pending);
-    if (in->scope != SPW_SCOPE_REQUEST ||
-        !worth_the_wait(in, beyond(uncut.end, end), out_loss->eta_ns))
+    pending_up_to(in, uncut.end, pending);
+    out_loss->eta_ns = eta_of(in, source, pending);
+    if (in->scope != SPW_SCOPE_REQUEST || !worth_the_wait(in, uncut.end - end, out_loss->eta_ns))
         return false;
-    defer_for_guard(in, source, out_loss, out);
+    defer_for_guard(in, source, out_loss, pending, out);
     return true;
 }
 
@@ -242,10 +240,10 @@ static void defer_for_tail(const struct spw_decide_input *in, const struct spw_t
 {
     settle(out, SPW_ACTION_DEFER, tail->reason);
     out->wait_more = tail->more;
-    if (tail->reason == SPW_REASON_TAIL_PENDING) {
-        out->await_boundary = tail->boundary;
+    if (tail->reason == SPW_REASON_TAIL_PENDING)
         out->eta_ns = eta_ns;
-    }
+    if (memchr(tail->verdicts, SPW_PENDING, in->lookup.groups->count) != NULL)
+        out->await_boundary = tail->boundary;
     for (int pass = 0; pass < 2; pass++)
         for (uint32_t g = 0; g < in->lookup.groups->count; g++)
             if (tail->verdicts[g] == (pass == 0 ? SPW_RETRY : SPW_PENDING))
@@ -299,6 +297,11 @@ static bool tail_defers(const struct spw_decide_input *in, struct spw_lookup_sou
         loss->eta_ns = eta_ns;
     }
     return false;
+}
+
+static uint64_t beyond(uint64_t position, uint64_t end)
+{
+    return position > end ? position - end : 0;
 }
 
 static void finish_with_tail(const struct spw_decide_input *in, struct spw_lookup_source *source,

@@ -53,7 +53,8 @@ struct spw_decision_core {
     struct spw_chunk_range await[SPW_GROUPS_MAX]; /* defer for RETRY or PENDING: all chunks that
                        read PENDING in here are waited for; begins and ends at such a one, empty
                        where there is none                                                    */
-    uint64_t await_boundary; /* defer for TAIL_PENDING: the objects waited for end here; else 0  */
+    uint64_t await_boundary; /* defer for TAIL_RETRY or TAIL_PENDING: those of the objects ending
+                                here that read PENDING are waited for; 0: there is none       */
 };
 
 /**

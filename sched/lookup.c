@@ -123,9 +123,7 @@ static void scan_full(const struct search *s, uint32_t g, struct spw_chunk_range
             pending = min_u64(pending, i);
     }
     *out = (struct scan){.waits = retry, .end = i};
-    out->wait.searched = (struct spw_chunk_range){range.first, i};
-    if (!s->pending_as_hit)
-        out->wait.run = out->wait.searched;
+    out->wait.searched = out->wait.run = (struct spw_chunk_range){range.first, i};
     if (!retry && pending != NOWHERE)
         judge_pending_run(s, s->in->groups->group[g].chunk_tokens, pending, i, out);
 }
@@ -167,9 +165,9 @@ static void scan_window(const struct search *s, uint32_t g, struct spw_chunk_ran
         i = next;
     }
     out->wait.searched = (struct spw_chunk_range){i, range.end};
-    if (!s->pending_as_hit)
-        out->wait.run = (struct spw_chunk_range){i, out->end};
-    out->waits = retry || has_pending(verdicts, out->wait.run); /* [W4, W3]; [W6] elsewhere not */
+    out->wait.run = (struct spw_chunk_range){i, out->end};
+    out->waits = retry || (!s->pending_as_hit && /* [W4, W3]; [W6] elsewhere not */
+                           has_pending(verdicts, out->wait.run));
 }
 
 /* Lower the bound to @position, and on to a place where a state can end [C3]. */

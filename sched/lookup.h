@@ -40,9 +40,9 @@ struct spw_lookup_source {
      */
     int (*tail_loading)(struct spw_lookup_source *source, uint64_t boundary);
     /**
-     * Nanoseconds until every chunk in [@first, @end) of @group that is PENDING is ready,
-     * UINT64_MAX if that isn't known. Asked only about ranges in which PENDING was read. NULL:
-     * never known.
+     * Nanoseconds until every chunk in [@first, @end) of @group that was read as PENDING is
+     * ready, UINT64_MAX if that isn't known. Such chunks stand at both ends of the range; others
+     * in it may be anything, or not have been read. NULL: never known.
      */
     uint64_t (*eta)(struct spw_lookup_source *source, uint32_t group, uint64_t first, uint64_t end);
     /** The same for the objects of all groups that end at @boundary. */
@@ -70,7 +70,8 @@ struct spw_lookup_input {
 struct spw_lookup_wait {
     bool waits;
     struct spw_chunk_range searched; /* each RETRY in here                                    */
-    struct spw_chunk_range run;      /* and each PENDING in here, a part of searched          */
+    struct spw_chunk_range run;      /* and each PENDING in here, a part of searched; also if
+                                        PENDING was read as HIT                               */
 };
 
 /** Outcome of the search over complete chunks. */

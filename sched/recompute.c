@@ -24,7 +24,7 @@ static bool read_number(const char *text, uint64_t lowest, uint64_t highest, uin
 {
     uint64_t value = 0;
 
-    if (*text == '\0')
+    if (text == NULL || *text == '\0')
         return false;
     for (; *text != '\0'; text++) {
         const uint64_t digit = (uint64_t)(*text - '0');
@@ -40,7 +40,8 @@ static int refuse(char *error_text, uint64_t error_bytes, const char *option, co
                   const char *range)
 {
     if (error_text != NULL)
-        snprintf(error_text, error_bytes, "%s is \"%s\"; it must be %s", option, text, range);
+        snprintf(error_text, error_bytes, "%s is \"%s\"; it must be %s", option,
+                 text != NULL ? text : "", range);
     return -EINVAL;
 }
 
@@ -49,7 +50,9 @@ int spw_recompute_budget_parse(const char *text, int64_t *out_tokens, char *erro
 {
     uint64_t tokens;
 
-    if (strcmp(text, "auto") == 0) {
+    if (out_tokens == NULL)
+        return -EINVAL;
+    if (text != NULL && strcmp(text, "auto") == 0) {
         *out_tokens = SPW_RECOMPUTE_AUTO;
         return 0;
     }
@@ -65,7 +68,9 @@ int spw_recompute_price_parse(const char *text, uint32_t *out_price, char *error
 {
     uint64_t price;
 
-    if (strcmp(text, "queue") == 0) {
+    if (out_price == NULL)
+        return -EINVAL;
+    if (text != NULL && strcmp(text, "queue") == 0) {
         *out_price = SPW_PRICE_QUEUE;
         return 0;
     }

@@ -1,7 +1,7 @@
 /*
  * Random lookups through spw_decide(): fuzz_lookup [CASES [SEED]]. Each is compared with the
- * rules written a second time (naive_lookup), with the request guard and without, and with what
- * holds for every lookup. Prints a case that differs; exits 1 if there was one.
+ * rules written a second time (naive_lookup), with the request guard, without, and priced, and with
+ * what holds for every lookup. Prints a case that differs; exits 1 if there was one.
  */
 #include "sched/decide.h"
 #include "tests/fuzz/gen_lookup.h"
@@ -18,6 +18,7 @@ struct asked {
     uint8_t reads[NAIVE_GROUPS][NAIVE_CHUNKS];
     uint64_t lowest_tail; /* asked so far */
     bool out_of_order;
+    bool eta_of_nothing; /* asked for an ETA where no P was read, or not at both ends */
 };
 
 static const struct naive_case *current;
@@ -32,6 +33,8 @@ static void print_case(const struct naive_case *c)
            " budget %" PRId64 "%s%s scope %s\n",
            c->hash_unit, c->blocks_per_chunk, c->tokens, c->prompt, c->computed, c->budget,
            c->skip ? " skip" : "", c->inflight ? " inflight" : "", c->guard ? "request" : "group");
+    if (c->priced)
+        printf("  auto: price %" PRId64 " rate %" PRId64 "\n", c->price, c->rate);
     for (int g = 0; g < c->groups; g++) {
         printf("  %d %s block %" PRId64 " window %" PRId64 " %s loading", g,
                kinds[c->group[g].kind], c->group[g].block, c->group[g].window_tokens,
@@ -39,10 +42,15 @@ static void print_case(const struct naive_case *c)
         for (int i = 0; i < NAIVE_CHUNKS; i++)
             if (c->group[g].loading[i])
                 printf(" %d", i);
+        printf(" eta");
+        for (int i = 0; c->group[g].states[i] != '\0'; i++)
+            if (c->group[g].states[i] == 'P')
+                printf(" %" PRId64, c->group[g].eta_ns[i]);
         printf("\n");
     }
     for (int i = 0; i < c->tails; i++)
-        printf("  tail %" PRId64 " %s\n", c->tail_boundary[i], c->tail_states[i]);
+        printf("  tail %" PRId64 " %s eta %" PRId64 "\n", c->tail_boundary[i], c->tail_states[i],
+               c->tail_eta_ns[i]);
 }
 
 __attribute__((format(printf, 2, 3))) static void expect(bool holds, const char *format, ...)
@@ -107,6 +115,36 @@ static bool tail(struct spw_lookup_source *source, uint64_t above, uint64_t at_m
     return false;
 }
 
+/* A negative one is unknown, that is UINT64_MAX: the latest of all. */
+static uint64_t eta(struct spw_lookup_source *source, uint32_t group, uint64_t first, uint64_t end)
+{
+    struct asked *asked = (struct asked *)source;
+    const struct naive_group *g = &asked->c->group[group];
+    uint64_t latest = 0;
+
+    if (first >= end || end > strlen(g->states) || g->states[first] != 'P' ||
+        g->states[end - 1] != 'P' || !asked->reads[group][first] || !asked->reads[group][end - 1]) {
+        asked->eta_of_nothing = true;
+        return 0;
+    }
+    for (uint64_t i = first; i < end; i++)
+        if (g->states[i] == 'P' && asked->reads[group][i] && (uint64_t)g->eta_ns[i] > latest)
+            latest = g->eta_ns[i] < 0 ? UINT64_MAX : (uint64_t)g->eta_ns[i];
+    return latest;
+}
+
+static uint64_t tail_eta(struct spw_lookup_source *source, uint64_t boundary)
+{
+    struct asked *asked = (struct asked *)source;
+    const struct naive_case *c = asked->c;
+
+    for (int i = 0; i < c->tails; i++)
+        if ((uint64_t)c->tail_boundary[i] == boundary && strchr(c->tail_states[i], 'P') != NULL)
+            return c->tail_eta_ns[i] < 0 ? UINT64_MAX : (uint64_t)c->tail_eta_ns[i];
+    asked->eta_of_nothing = true;
+    return 0;
+}
+
 static void init_groups(const struct naive_case *c, struct spw_groups *out_groups)
 {
     struct spw_group_shape shapes[NAIVE_GROUPS];
@@ -123,7 +161,11 @@ static void init_groups(const struct naive_case *c, struct spw_groups *out_group
 /* Decide @c; nothing is read twice, whatever comes out. */
 static struct spw_decision_core decide(const struct naive_case *c)
 {
-    struct asked asked = {.source = {.fetch = fetch, .loading = loading, .tail = tail},
+    struct asked asked = {.source = {.fetch = fetch,
+                                     .loading = loading,
+                                     .tail = tail,
+                                     .eta = eta,
+                                     .tail_eta = tail_eta},
                           .c = c,
                           .lowest_tail = UINT64_MAX};
     struct spw_groups groups;
@@ -135,7 +177,10 @@ static struct spw_decision_core decide(const struct naive_case *c)
                                              .budget_tokens = (uint64_t)c->budget},
                                   .scope = c->guard ? SPW_SCOPE_REQUEST : SPW_SCOPE_GROUP,
                                   .skip = c->skip,
-                                  .inflight = c->inflight};
+                                  .inflight = c->inflight,
+                                  .priced = c->priced,
+                                  .price = (uint64_t)c->price,
+                                  .prefill_tokens_per_s = (uint64_t)c->rate};
     struct spw_decision_core got = {.action = SPW_ACTION_MISS};
 
     init_groups(c, &groups);
@@ -150,7 +195,35 @@ static struct spw_decision_core decide(const struct naive_case *c)
             expect(asked.reads[g][i] <= 1, "chunk %d of group %d read %d times", i, g,
                    asked.reads[g][i]);
     expect(!asked.out_of_order, "a tail asked for again or not from the top");
+    expect(!asked.eta_of_nothing, "an ETA asked for where nothing pends");
     return got;
+}
+
+/* Ranges that begin and end at what is waited for, and hold no other P. */
+static void compare_await(const struct naive_case *c, const struct spw_decision_core *got,
+                          const struct naive_answer *want)
+{
+    uint64_t ranges = 0;
+
+    for (int g = 0; g < c->groups; g++) {
+        const struct spw_chunk_range await = got->await[g];
+        const char *states = c->group[g].states;
+        ranges += await.end != 0;
+        expect(await.end <= strlen(states) &&
+                   (await.end == 0 ? await.first == 0
+                                   : await.first < await.end && states[await.first] == 'P' &&
+                                         states[await.end - 1] == 'P'),
+               "group %d awaits [%" PRIu64 ",%" PRIu64 ")", g, await.first, await.end);
+        for (uint64_t i = 0; i < strlen(states) && !want->await_any; i++)
+            expect(want->await[g][i] == (states[i] == 'P' && i >= await.first && i < await.end),
+                   "chunk %" PRIu64 " of group %d: naive %d", i, g, want->await[g][i]);
+    }
+    expect(!want->await_any || ranges != 0, "nothing awaited");
+    expect(got->await_boundary == (uint64_t)want->await_boundary,
+           "awaits tail %" PRIu64 ", naive %" PRId64, got->await_boundary, want->await_boundary);
+    expect(want->await_any ||
+               got->eta_ns == (want->eta_ns < 0 ? UINT64_MAX : (uint64_t)want->eta_ns),
+           "eta %" PRIu64 ", naive %" PRId64, got->eta_ns, want->eta_ns);
 }
 
 static void compare(const struct naive_case *c, const struct spw_decision_core *got,
@@ -285,21 +358,43 @@ static void check_larger_budget(const struct naive_case *c, uint64_t *rng)
            spw_reason_name(got.reason), richer.budget);
 }
 
-static void check_case(struct naive_case *c, bool guard, uint64_t *rng)
+/* What comes later, or is worth less, is not waited for if it wasn't before. */
+static void check_later(const struct naive_case *c, uint64_t *rng)
+{
+    struct naive_case later = *c;
+    const int64_t by = (int64_t)gen_below(rng, 1000000);
+
+    for (int g = 0; g < c->groups; g++)
+        for (int i = 0; i < NAIVE_CHUNKS; i++)
+            if (later.group[g].eta_ns[i] >= 0)
+                later.group[g].eta_ns[i] =
+                    gen_below(rng, 10) && later.group[g].eta_ns[i] < by ? by : INT64_MAX;
+    later.price = 1 + (int64_t)gen_below(rng, (uint64_t)c->price);
+    struct spw_decision_core got = decide(&later);
+    expect(got.action != SPW_ACTION_DEFER, "a load became a defer (%s) at a lower price",
+           spw_reason_name(got.reason));
+}
+
+static void check_case(struct naive_case *c, bool guard, bool priced, uint64_t *rng)
 {
     c->guard = guard;
+    c->priced = priced;
     struct spw_decision_core got = decide(c);
     struct naive_answer want = naive_lookup(c);
 
     reasons[got.reason]++;
     compare(c, &got, &want);
+    compare_await(c, &got, &want);
     check_waits(c, &got);
     if (got.action != SPW_ACTION_LOAD)
         return;
     check_load(c, &got);
     check_one_miss(c, &got, rng);
     check_all_written(c, &got);
-    check_larger_budget(c, rng);
+    if (priced)
+        check_later(c, rng);
+    else
+        check_larger_budget(c, rng);
 }
 
 int main(int argc, char **argv)
@@ -312,8 +407,9 @@ int main(int argc, char **argv)
     for (i = 0; i < cases && failures < 5; i++) {
         uint64_t rng = seed + i;
         gen_lookup(seed + i, &c);
-        check_case(&c, true, &rng);
-        check_case(&c, false, &rng);
+        check_case(&c, true, false, &rng);
+        check_case(&c, false, false, &rng);
+        check_case(&c, true, true, &rng);
     }
     for (int r = 0; r < SPW_REASON_LOAD_LIMIT; r++) { /* limits are the service's business */
         printf("%s %" PRIu64 "\n", spw_reason_name((uint8_t)r), reasons[r]);

@@ -155,6 +155,28 @@ static void blow_up(uint64_t *rng, struct naive_case *c)
         c->tail_boundary[i] *= times;
 }
 
+/* Price and rate, and ETAs around what some number of tokens is worth at them. */
+static void make_etas(uint64_t *rng, struct naive_case *c)
+{
+    static const int64_t rates[] = {1, 3, 8000, 1000000000};
+    __int128 worth;
+    int64_t eta;
+
+    c->price = chance(rng, 50) ? 1 + below(rng, 8) : 1 + below(rng, 1000000);
+    c->rate = rates[below(rng, 4)];
+    worth = (__int128)below(rng, c->tokens - c->computed + 1);
+    if (chance(rng, 80)) /* whole chunks are what is lost most often */
+        worth = (1 + below(rng, 4)) * chunk_of(c, (int)below(rng, c->groups));
+    worth = worth * c->price * 1000000000 / c->rate + below(rng, 3) - 1;
+    eta = worth > INT64_MAX ? INT64_MAX : worth < 0 ? 0 : (int64_t)worth;
+    const int known = chance(rng, 50) ? 100 : (int)below(rng, 101), at_once = (int)below(rng, 101);
+    for (int g = 0; g < c->groups; g++)
+        for (int i = 0; i < NAIVE_CHUNKS; i++)
+            c->group[g].eta_ns[i] = !chance(rng, known) ? -1 : chance(rng, at_once) ? 0 : eta;
+    for (int i = 0; i < c->tails; i++)
+        c->tail_eta_ns[i] = !chance(rng, known) ? -1 : chance(rng, at_once) ? 0 : eta;
+}
+
 void gen_lookup(uint64_t seed, struct naive_case *out_case)
 {
     uint64_t rng = seed * 0x2545f4914f6cdd1du + 1;
@@ -166,4 +188,5 @@ void gen_lookup(uint64_t seed, struct naive_case *out_case)
     make_states(&rng, out_case);
     if (chance(&rng, 15))
         blow_up(&rng, out_case);
+    make_etas(&rng, out_case);
 }

@@ -12,12 +12,15 @@ struct part {
     const char *reason;
     wide end;
     bool cut;
+    bool waits[NAIVE_GROUPS];
+    wide run[NAIVE_GROUPS][2]; /* what a group that waits would use, P in there is waited for */
 };
 
 /* One group's answer: a number of chunks, or a wait. */
 struct answer {
     bool wait, retry, budget_cut;
     wide chunks;
+    wide run[2];
 };
 
 static wide ceil_div(wide a, wide b)
@@ -78,6 +81,8 @@ static struct answer scan_full(const struct naive_case *c, int g, wide first, wi
     while (end < last && states[end] != 'M')
         end++;
     a.chunks = end - first;
+    a.run[0] = first;
+    a.run[1] = end;
     for (wide i = first; i < end; i++)
         if (states[i] == 'R')
             a.wait = a.retry = true; /* P3 */
@@ -131,6 +136,8 @@ static struct answer scan_windowed(const struct naive_case *c, int g, wide first
         if (states[i] == 'P')
             a.wait = true; /* W3 */
     a.chunks = run_from < 0 ? 0 : run_to - first;
+    a.run[0] = run_from < 0 ? 0 : run_from;
+    a.run[1] = run_from < 0 ? 0 : run_to;
     return a;
 }
 
@@ -195,6 +202,8 @@ static struct part complete_part(const struct naive_case *c)
             if (a.wait) {
                 waits++;
                 retry_waits += a.retry;
+                p.waits[g] = true;
+                memcpy(p.run[g], a.run, sizeof(a.run));
             } else if (a.chunks == 0) {
                 p.action = 'm';
                 p.reason = a.budget_cut ? "leading_pending" : "group_miss";
@@ -215,6 +224,7 @@ static struct part complete_part(const struct naive_case *c)
             if (previous >= 0 && hit < previous) {
                 if (waits) { /* V1 */
                     waits = retry_waits = 0;
+                    memset(p.waits, 0, sizeof(p.waits));
                     again_all = true;
                 } else if (windowed_before && !again_all) { /* V2 */
                     again_windowed = true;
@@ -260,12 +270,59 @@ static bool tails_on(const struct naive_case *c)
     return deep_state;
 }
 
+/*
+ * Should a request that lacks @tokens wait @eta_ns for them? A budget: if they are more than it. AU: if
+ * the ETA is known, and at most price times the time that computing them takes, in whole ns.
+ */
+static bool better_to_wait(const struct naive_case *c, wide tokens, int64_t eta_ns)
+{
+    if (!c->priced)
+        return tokens > c->budget;
+    return eta_ns >= 0 && eta_ns <= c->price * tokens * 1000000000 / c->rate;
+}
+
+static int64_t later(int64_t a, int64_t b)
+{
+    if (a < 0 || b < 0)
+        return -1;
+    return a > b ? a : b;
+}
+
+/* All P of @c in [from, to) of a group are waited for. */
+static void await(const struct naive_case *c, int g, wide from, wide to, struct naive_answer *out)
+{
+    for (wide i = from; i < to; i++) {
+        if (c->group[g].states[i] != 'P')
+            continue;
+        out->await[g][i] = true;
+        out->eta_ns = later(out->eta_ns, c->group[g].eta_ns[i]);
+    }
+}
+
+/* What is waited for, or was given up, where all groups agree as in @p; false if no P. */
+static bool await_part(const struct naive_case *c, const struct part *p, struct naive_answer *out)
+{
+    bool any = false;
+    out->eta_ns = 0;
+    memset(out->await, 0, sizeof(out->await));
+    for (int g = 0; g < c->groups; g++) {
+        int64_t need[2];
+        need_of(c, g, p->end, need);
+        if (p->waits[g])
+            await(c, g, p->run[g][0], p->run[g][1], out);
+        else
+            await(c, g, need[0], need[1], out);
+        for (int i = 0; i < NAIVE_CHUNKS; i++)
+            any |= out->await[g][i];
+    }
+    return any;
+}
+
 /* Returns 'l' for a tail taken, 'd' for one waited for, 0 if the complete part stands. */
 static char tail_part(const struct naive_case *c, wide end, bool load, struct naive_answer *out,
-                      wide *given_up)
+                      wide *given_up, int64_t *given_up_eta)
 {
-    bool any_retry = false;
-    wide awaitable = -1;
+    int retry = -1, pending = -1;
     if (!tails_on(c))
         return 0;
     const wide chunk = chunk_size(c, 0);
@@ -282,28 +339,44 @@ static char tail_part(const struct naive_case *c, wide end, bool load, struct na
             return 'l';
         }
         if (strchr(states, 'R'))
-            any_retry = true;
-        else if (awaitable < 0)
-            awaitable = b;
+            retry = retry < 0 ? i : retry;
+        else if (pending < 0)
+            pending = i;
     }
     if (load)
         return 0; /* T7 */
-    if (any_retry) {
+    if (retry >= 0) {
         out->reason = "tail_retry";
+        out->await_boundary = strchr(c->tail_states[retry], 'P') ? c->tail_boundary[retry] : 0;
         return 'd';
     }
-    if (awaitable >= 0 && awaitable - end > c->budget) {
+    if (pending < 0)
+        return 0;
+    const wide b = c->tail_boundary[pending];
+    if (better_to_wait(c, b - end, c->tail_eta_ns[pending])) {
         out->reason = "tail_pending";
+        out->await_boundary = (int64_t)b;
+        out->eta_ns = c->tail_eta_ns[pending];
         return 'd';
     }
-    if (awaitable >= 0)
-        *given_up = awaitable;
+    *given_up = b;
+    *given_up_eta = c->tail_eta_ns[pending];
     return 0;
 }
 
 static struct naive_answer defer(const char *reason)
 {
     return (struct naive_answer){.action = "defer", .reason = reason};
+}
+
+static struct naive_answer defer_for(const struct naive_case *c, const struct part *p,
+                                     const char *reason)
+{
+    struct naive_answer out = defer(reason);
+    out.await_any = !await_part(c, p, &out) && strcmp(reason, "pending") == 0;
+    if (strcmp(reason, "pending") != 0)
+        out.eta_ns = 0;
+    return out;
 }
 
 static bool being_loaded(const struct naive_case *c, wide end)
@@ -318,43 +391,64 @@ static bool being_loaded(const struct naive_case *c, wide end)
     return false;
 }
 
-struct naive_answer naive_lookup(const struct naive_case *c)
+/* GU. A cut was made, and the hit ends at @end: where, and when, would it have? True: wait. */
+static bool guard_waits(const struct naive_case *c, wide end, wide *uncut, int64_t *uncut_eta,
+                        struct naive_answer *out)
 {
-    struct naive_answer out = {0};
+    struct naive_case all = *c;
+    struct naive_answer lost;
+    for (int g = 0; g < all.groups; g++)
+        for (char *s = all.group[g].states; *s; s++)
+            if (*s == 'P')
+                *s = 'H';
+    struct part q = complete_part(&all);
+    if (c->guard && q.action == 'd') {
+        *out = defer_for(c, &q, "retry");
+        return true;
+    }
+    if (q.action != 'l' || q.end <= end)
+        return false;
+    *uncut = q.end;
+    *uncut_eta = await_part(c, &q, &lost) ? lost.eta_ns : -1;
+    if (!c->guard || !better_to_wait(c, q.end - end, *uncut_eta))
+        return false;
+    *out = defer_for(c, &q, "pending");
+    return true;
+}
 
+struct naive_answer naive_lookup(const struct naive_case *given)
+{
+    struct naive_case copy = *given, *c = &copy;
+    struct naive_answer out = {0};
+    int64_t uncut_eta = 0, tail_eta = 0;
+
+    if (c->priced)
+        c->budget = INT64_MAX;
     if (c->inflight)
         return defer("transfer");
     if (c->skip)
         return (struct naive_answer){.action = "miss", .reason = "skip"};
     struct part p = complete_part(c);
     if (p.action == 'd')
-        return defer(p.reason);
+        return defer_for(c, &p, p.reason);
     if (p.action == 'l' && being_loaded(c, p.end))
         return defer("loading");
     wide end = p.action == 'l' ? p.end : (wide)c->computed, uncut = end;
-    if (p.cut) { /* GU */
-        struct naive_case all = *c;
-        for (int g = 0; g < all.groups; g++)
-            for (char *s = all.group[g].states; *s; s++)
-                if (*s == 'P')
-                    *s = 'H';
-        struct part q = complete_part(&all);
-        if (c->guard && q.action == 'd')
-            return defer("retry");
-        if (c->guard && q.action == 'l' && q.end - end > c->budget)
-            return defer("pending");
-        if (q.action == 'l')
-            uncut = q.end;
-    }
+    if (p.cut && guard_waits(c, end, &uncut, &uncut_eta, &out))
+        return out;
     wide given_up = end;
-    char tail = tail_part(c, end, p.action == 'l', &out, &given_up);
-    if (tail == 'd')
-        return defer(out.reason);
+    char tail = tail_part(c, end, p.action == 'l', &out, &given_up, &tail_eta);
+    if (tail == 'd') {
+        out.action = "defer";
+        return out;
+    }
     out.action = p.action == 'l' ? "load" : "miss";
     out.reason = p.reason;
     out.cut = p.cut;
-    if (given_up > uncut)
+    if (given_up > uncut) {
         uncut = given_up;
+        uncut_eta = tail_eta;
+    }
     if (tail == 'l') {
         out.action = "load";
         out.reason = "tail";
@@ -362,6 +456,7 @@ struct naive_answer naive_lookup(const struct naive_case *c)
     }
     out.hit = (int64_t)(end - c->computed);
     out.recomputed = uncut > end ? (int64_t)(uncut - end) : 0;
+    out.eta_ns = out.recomputed ? uncut_eta : 0;
     for (int g = 0; g < c->groups && out.action[0] == 'l'; g++)
         need_of(c, g, end, out.need[g]);
     return out;
