@@ -3,147 +3,10 @@
  * vectors and the fuzzer; here stand the failure cases by name and what those don't look at:
  * what is read, which group decided, what is waited for, what is refused.
  */
-#include "sched/decide.h"
-#include <criterion/criterion.h>
-#include <criterion/new/assert.h>
+#include "tests/unit/lookup_scene.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define CHUNKS_MAX 8192
-
-/* A request: one string of letters a group, and what was asked about it. */
-struct scene {
-    struct spw_lookup_source source;
-    struct spw_group_shape shapes[SPW_GROUPS_MAX];
-    struct spw_groups groups;
-    struct spw_decide_input in;
-    uint64_t hash_unit;
-    const char *states[SPW_GROUPS_MAX];
-    uint64_t loading[SPW_GROUPS_MAX]; /* the one chunk being loaded */
-    uint64_t tail_boundary;           /* the one tail there is, and its states */
-    const char *tail_states;
-    int tail_loading;
-    uint64_t asked[SPW_GROUPS_MAX]; /* chunks */
-    uint64_t calls;
-};
-
-static uint8_t verdict_of(char letter)
-{
-    static const char letters[] = {
-        [SPW_MISS] = 'M', [SPW_HIT] = 'H', [SPW_PENDING] = 'P', [SPW_RETRY] = 'R'};
-    const char *at = memchr(letters, letter, sizeof(letters));
-
-    return at != NULL ? (uint8_t)(at - letters) : SPW_NOT_READ;
-}
-
-static void fetch(struct spw_lookup_source *source, uint32_t group, uint64_t first, uint64_t count,
-                  uint8_t *out_verdicts)
-{
-    struct scene *scene = (struct scene *)source;
-
-    for (uint64_t i = 0; i < count; i++)
-        out_verdicts[i] = verdict_of(scene->states[group][first + i]);
-    scene->asked[group] += count;
-    scene->calls++;
-}
-
-static uint64_t loading(struct spw_lookup_source *source, uint32_t group, uint64_t first,
-                        uint64_t end)
-{
-    const uint64_t chunk = ((struct scene *)source)->loading[group];
-
-    return chunk >= first && chunk < end ? chunk : end;
-}
-
-static bool tail(struct spw_lookup_source *source, uint64_t above, uint64_t at_most,
-                 uint64_t *out_boundary, uint8_t *out_verdicts)
-{
-    const struct scene *scene = (const struct scene *)source;
-
-    if (scene->tail_boundary <= above || scene->tail_boundary > at_most)
-        return false;
-    *out_boundary = scene->tail_boundary;
-    for (uint32_t g = 0; g < scene->groups.count; g++)
-        out_verdicts[g] = verdict_of(scene->tail_states[g]);
-    return true;
-}
-
-static int tail_loading(struct spw_lookup_source *source, uint64_t boundary)
-{
-    return ((struct scene *)source)->tail_loading;
-}
-
-/* One more group, of chunks of @block tokens. */
-static void add_group(struct scene *scene, uint8_t kind, uint64_t block, uint64_t window,
-                      const char *states)
-{
-    static uint8_t verdicts[SPW_GROUPS_MAX][CHUNKS_MAX];
-    const uint32_t g = scene->groups.count++;
-
-    scene->shapes[g] = (struct spw_group_shape){kind, block, window};
-    scene->states[g] = states;
-    scene->loading[g] = UINT64_MAX;
-    scene->in.lookup.chunks[g].count = strlen(states);
-    scene->in.lookup.chunks[g].verdicts = verdicts[g];
-}
-
-/* A prompt of @tokens, nothing computed, no groups yet. */
-static struct scene prompt_of(uint64_t tokens, uint64_t budget)
-{
-    return (struct scene){
-        .source = {.fetch = fetch, .loading = loading, .tail = tail, .tail_loading = tail_loading},
-        .in = {.lookup = {.num_tokens = tokens,
-                          .num_prompt_tokens = tokens,
-                          .budget_tokens = budget}},
-        .hash_unit = 4,
-        .tail_states = "",
-        .tail_loading = -1};
-}
-
-static struct spw_decision_core decide(struct scene *scene)
-{
-    struct spw_decision_core got;
-
-    memset(&got, 0xee, sizeof(got));
-    cr_assert(
-        eq(int,
-           spw_groups_init(&scene->groups, scene->hash_unit, 1, scene->shapes, scene->groups.count),
-           0));
-    scene->in.lookup.groups = &scene->groups;
-    cr_assert(eq(int, spw_decide(&scene->in, &scene->source, &got), 0));
-    return got;
-}
-
-/* One full group, chunks of 16. */
-static struct spw_decision_core decide_full(const char *states, uint64_t budget)
-{
-    struct scene scene = prompt_of(16 * strlen(states), budget);
-
-    add_group(&scene, SPW_GROUP_FULL, 16, 0, states);
-    return decide(&scene);
-}
-
-static void expect_outcome(const struct spw_decision_core *got, uint8_t reason, uint64_t hit)
-{
-    cr_expect(eq(str, (char *)spw_reason_name(got->reason), (char *)spw_reason_name(reason)));
-    cr_expect(eq(u64, got->hit_tokens, hit));
-}
-
-static void expect_decider(const struct spw_decision_core *got, int group, uint64_t chunk)
-{
-    cr_expect(eq(int, got->group, group));
-    cr_expect(eq(u64, got->chunk, chunk));
-}
-
-static void expect_wait(const struct spw_decision_core *got, uint32_t i, uint32_t group,
-                        uint64_t chunk, uint64_t boundary)
-{
-    cr_assert(lt(u32, i, got->wait_count));
-    cr_expect(eq(u32, got->wait[i].group, group));
-    cr_expect(eq(u64, got->wait[i].chunk, chunk));
-    cr_expect(eq(u64, got->wait[i].boundary, boundary));
-}
 
 TestSuite(lookup, .timeout = 10);
 
@@ -268,7 +131,7 @@ Test(lookup, LK_9_nothing_behind_a_hole_is_a_prefix)
 
 static char *many(uint64_t count, char letter)
 {
-    static char states[4][CHUNKS_MAX + 1];
+    static char states[4][SCENE_CHUNKS_MAX + 1];
     static int next;
     char *s = states[next++ % 4];
 
@@ -279,11 +142,11 @@ static char *many(uint64_t count, char letter)
 
 Test(lookup, a_miss_at_the_start_asks_for_one_batch_and_no_other_group)
 {
-    struct scene scene = prompt_of(16 * CHUNKS_MAX, 0);
-    char *states = many(CHUNKS_MAX, 'H');
+    struct scene scene = prompt_of(16 * SCENE_CHUNKS_MAX, 0);
+    char *states = many(SCENE_CHUNKS_MAX, 'H');
 
     states[0] = 'M';
-    add_group(&scene, SPW_GROUP_SLIDING, 16, 64, many(CHUNKS_MAX, 'H'));
+    add_group(&scene, SPW_GROUP_SLIDING, 16, 64, many(SCENE_CHUNKS_MAX, 'H'));
     add_group(&scene, SPW_GROUP_FULL, 16, 0, states);
     struct spw_decision_core got = decide(&scene);
     expect_outcome(&got, SPW_REASON_GROUP_MISS, 0);
@@ -294,27 +157,27 @@ Test(lookup, a_miss_at_the_start_asks_for_one_batch_and_no_other_group)
 
 Test(lookup, a_long_prefix_takes_few_calls_and_each_chunk_once)
 {
-    struct scene scene = prompt_of(16 * CHUNKS_MAX, 0);
+    struct scene scene = prompt_of(16 * SCENE_CHUNKS_MAX, 0);
 
-    add_group(&scene, SPW_GROUP_FULL, 16, 0, many(CHUNKS_MAX, 'H'));
+    add_group(&scene, SPW_GROUP_FULL, 16, 0, many(SCENE_CHUNKS_MAX, 'H'));
     struct spw_decision_core got = decide(&scene);
-    expect_outcome(&got, SPW_REASON_COMPLETE, 16 * CHUNKS_MAX);
+    expect_outcome(&got, SPW_REASON_COMPLETE, 16 * SCENE_CHUNKS_MAX);
     expect_decider(&got, -1, 0);
-    cr_expect(eq(u64, scene.asked[0], CHUNKS_MAX));
+    cr_expect(eq(u64, scene.asked[0], SCENE_CHUNKS_MAX));
     cr_expect(lt(u64, scene.calls, 14));
 }
 
 Test(lookup, a_window_is_asked_for_from_the_right)
 {
-    struct scene scene = prompt_of(16 * CHUNKS_MAX, 0);
+    struct scene scene = prompt_of(16 * SCENE_CHUNKS_MAX, 0);
 
-    add_group(&scene, SPW_GROUP_SLIDING, 16, 16 * 100, many(CHUNKS_MAX, 'H'));
-    add_group(&scene, SPW_GROUP_STATE, 16, 0, many(CHUNKS_MAX, 'H'));
+    add_group(&scene, SPW_GROUP_SLIDING, 16, 16 * 100, many(SCENE_CHUNKS_MAX, 'H'));
+    add_group(&scene, SPW_GROUP_STATE, 16, 0, many(SCENE_CHUNKS_MAX, 'H'));
     struct spw_decision_core got = decide(&scene);
-    expect_outcome(&got, SPW_REASON_COMPLETE, 16 * (CHUNKS_MAX - 1));
+    expect_outcome(&got, SPW_REASON_COMPLETE, 16 * (SCENE_CHUNKS_MAX - 1));
     cr_expect(eq(u64, scene.asked[0], 100));
     cr_expect(eq(u64, scene.asked[1], 16));
-    cr_expect(eq(u64, got.need[0].first, CHUNKS_MAX - 1 - 100));
+    cr_expect(eq(u64, got.need[0].first, SCENE_CHUNKS_MAX - 1 - 100));
 }
 
 Test(lookup, flags_are_answered_without_a_question)
