@@ -320,7 +320,7 @@ static void finish_with_tail(const struct spw_decide_input *in, struct spw_looku
     if (out->action == SPW_ACTION_DEFER)
         return;
     out->tokens_recomputed = beyond(loss->end, in->lookup.num_computed_tokens + out->hit_tokens);
-    out->eta_ns = out->tokens_recomputed != 0 ? loss->eta_ns : 0;
+    out->eta_ns = loss->eta_ns;
 }
 
 static void evaluate(const struct spw_decide_input *in, struct spw_lookup_source *source,

@@ -59,9 +59,9 @@ Test(recompute, an_unknown_wait_never_pays)
 
 /* ---- readers ---- */
 
-static const char *const no_numbers[] = {"",    "-1",  "-0",  "+5",   " 5", "5 ",      "1.5",
-                                         "1,5", "1e3", "x",   "0x10", "5x", "AUTO",    "auto ",
-                                         "aut", "inf", "\t7", "7\n",  "-",  "\xc2\xb9"};
+static const char *const no_numbers[] = {
+    "",   "-1",   "-0",    "+5",  " 5",  "5 ", "1.5", "1,5", "1e3", "x", "0x10",
+    "5x", "AUTO", "auto ", "aut", "inf", "5:", "5/",  "\t7", "7\n", "-", "\xc2\xb9"};
 
 static void refuses_budget(const char *text)
 {
