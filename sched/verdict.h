@@ -52,6 +52,17 @@ enum spw_reason {
     SPW_REASON_COUNT
 };
 
+/** How a wait ended, from the first evaluation that deferred to the first one that doesn't. */
+enum spw_wait_outcome {
+    SPW_WAIT_HIT = 0,       /* in a load that gave up nothing                            */
+    SPW_WAIT_CUT = 1,       /* by budget or price: what still pended was given up        */
+    SPW_WAIT_EXPIRED = 2,   /* by its limit                                              */
+    SPW_WAIT_CANCELLED = 3, /* the request was finished                                  */
+    SPW_WAIT_RETRY = 4,     /* what wasn't known turned out to be missing                */
+    SPW_WAIT_LOST = 5,      /* what was pending failed, or went away                     */
+    SPW_WAIT_OUTCOMES
+};
+
 /** Whose loss the recompute budget bounds. */
 enum spw_recompute_scope {
     SPW_SCOPE_REQUEST = 0, /* the request's, all groups together (default)  */
