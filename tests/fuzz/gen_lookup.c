@@ -166,7 +166,7 @@ static void make_etas(uint64_t *rng, struct naive_case *c)
     c->rate = rates[below(rng, 4)];
     worth = (__int128)below(rng, c->tokens - c->computed + 1);
     if (chance(rng, 80)) /* whole chunks are what is lost most often */
-        worth = (1 + below(rng, 4)) * chunk_of(c, (int)below(rng, c->groups));
+        worth = (__int128)(1 + below(rng, 4)) * chunk_of(c, (int)below(rng, c->groups));
     worth = worth * c->price * 1000000000 / c->rate + below(rng, 3) - 1;
     eta = worth > INT64_MAX ? INT64_MAX : worth < 0 ? 0 : (int64_t)worth;
     const int known = chance(rng, 50) ? 100 : (int)below(rng, 101), at_once = (int)below(rng, 101);
