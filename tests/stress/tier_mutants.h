@@ -13,6 +13,8 @@
     "no_words", "off_by_one", "no_pins", "step_only", "published_late", "bits_ignored",            \
         "ready_only", "bit_late", "any_fill"
 
+#define AWAITED_MUTANTS "no_limit", "marks_kept"
+
 void table_mutant_set_up(const char *name, const struct spw_table *table);
 /** Called by each reader's thread before it reads. */
 void table_mutant_is_reader(void);
@@ -20,5 +22,7 @@ void table_mutant_is_reader(void);
 void reclaim_mutant_set_up(const char *name);
 void claims_mutant_set_up(const char *name);
 void shard_mutant_set_up(const char *name);
+
+void queue_mutant_set_up(const char *name);
 
 #endif
