@@ -36,6 +36,7 @@ int spw_bench_ring(struct spw_bench_run *run);
 int spw_bench_lookup(struct spw_bench_run *run);
 int spw_bench_decision(struct spw_bench_run *run);
 int spw_bench_table(struct spw_bench_run *run);
+int spw_bench_order(struct spw_bench_run *run);
 int spw_bench_copy(struct spw_bench_run *run);
 int spw_bench_lane(struct spw_bench_run *run);
 int spw_bench_path(struct spw_bench_run *run);

@@ -96,12 +96,18 @@ void spw_client_claim_read(const struct spw_client_view *view, uint32_t k,
 /** Worker @k: how often the client's awaited bits of its shard have changed. [AW-1] acquire: those
  * bits are at least as new as the count. */
 uint64_t spw_client_awaited_changes(const struct spw_client_view *view, uint32_t k);
-/** Worker: does the client wait for the store into (@shard, @slot)? A hint: whoever sets it for no
- * reason only changes the order of stores. */
+/** Worker: the client's awaited bits of the slots of @shard. Hints: whoever sets one for no reason
+ * only changes the order of stores. */
+static inline const spw_atomic64 *spw_client_awaited_bits(const struct spw_client_view *view,
+                                                          uint32_t shard)
+{
+    return view->awaited + shard * view->claim_words;
+}
+/** The bit of one slot. */
 static inline bool spw_client_awaits(const struct spw_client_view *view, uint32_t shard,
                                      uint32_t slot)
 {
-    return spw_bit_test(view->awaited, spw_claim_bit(view->claim_words, shard, slot));
+    return spw_bit_test(spw_client_awaited_bits(view, shard), slot);
 }
 
 /** Worker, after it has read the pins: any untaken command in any lane of this client: tails first,

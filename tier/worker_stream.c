@@ -41,19 +41,18 @@ static void place(struct spw_worker *worker, struct spw_job_chunk *chunk, uint64
 
 /* The clients whose bits count. */
 struct served {
-    const struct spw_client_view *view[SPW_CLIENTS_MAX];
+    const spw_atomic64 *awaited[SPW_CLIENTS_MAX]; /* bits of this shard */
     uint32_t count;
-    uint32_t k;
 };
 
 static bool is_awaited(void *ctx, const struct spw_queue_item *item)
 {
     const struct served *served = ctx;
     uint32_t slot = chunk_of(item)->slot;
+    uint64_t bits = 0;
     for (uint32_t i = 0; i < served->count; i++)
-        if (spw_client_awaits(served->view[i], served->k, slot))
-            return true;
-    return false;
+        bits |= spw_load_relaxed(&served->awaited[i][slot / 64]);
+    return bits >> slot % 64 & 1;
 }
 
 /* Counts first, bits later: a bit that is missed is told of by a count that has not been seen. */
@@ -61,7 +60,6 @@ static bool look_at_counts(struct spw_worker *worker, struct served *out_served)
 {
     bool moved = false;
     out_served->count = 0;
-    out_served->k = worker->config.k;
     for (uint32_t c = 0; c < worker->clients; c++) {
         struct spw_worker_client *client = &worker->client[c];
         const struct spw_client_view *view = &worker->pool->client[c];
@@ -70,7 +68,7 @@ static bool look_at_counts(struct spw_worker *worker, struct served *out_served)
         uint64_t changes = spw_client_awaited_changes(view, worker->config.k);
         moved = moved || changes != client->awaited_seen;
         client->awaited_seen = changes;
-        out_served->view[out_served->count++] = view;
+        out_served->awaited[out_served->count++] = spw_client_awaited_bits(view, worker->config.k);
     }
     return moved;
 }
