@@ -39,6 +39,8 @@ struct engine_process {
 
 struct replay {
     const struct spw_replay_options *options;
+    uint32_t policy; /* the one that is run */
+    bool loads_failed;
     int argc;
     char *const *argv;
     char pool[SPW_POOL_NAME_BYTES + 1];
@@ -59,14 +61,18 @@ int spw_cmd_replay_exec(int argc, char *const *argv)
     return SPW_EXIT_FAILED;
 }
 
-/* Internal command: engine argv[1] of pool argv[2], options from argv[3] on. */
+/* Internal command: engine argv[1] of pool argv[2] under policy argv[3], options from there on. */
 int spw_cmd_replay_engine(int argc, char *const *argv)
 {
     struct spw_replay_options options;
     char words[512];
-    if (argc < 4 || spw_replay_options_read(argc - 3, argv + 3, &options, words, sizeof words) < 0)
+    if (argc < 5 || spw_replay_options_read(argc - 3, argv + 3, &options, words, sizeof words) < 0)
         return SPW_EXIT_USAGE;
-    return spw_replay_engine(&options, (uint32_t)strtoul(argv[1], NULL, 10), argv[2], CONTROL_FD,
+    uint32_t e = (uint32_t)strtoul(argv[1], NULL, 10);
+    uint32_t policy = (uint32_t)strtoul(argv[3], NULL, 10);
+    if (policy >= options.policy_count)
+        return SPW_EXIT_USAGE;
+    return spw_replay_engine(&options, &options.policies[policy], e, argv[2], CONTROL_FD,
                              RESULT_FD);
 }
 
@@ -131,7 +137,7 @@ static int start_engine(struct replay *replay, uint32_t e)
 {
     struct engine_process *engine = &replay->engine[e];
     int control[2], result[2];
-    char number[16];
+    char number[16], policy[16];
     if (pipe2(control, O_CLOEXEC))
         return -errno;
     if (pipe2(result, O_CLOEXEC)) {
@@ -156,7 +162,10 @@ static int start_engine(struct replay *replay, uint32_t e)
         argv[1] = (char *)"replay-engine";
         argv[2] = number;
         argv[3] = replay->pool;
-        memcpy(argv + 4, replay->argv, (size_t)replay->argc * sizeof *argv);
+        snprintf(policy, sizeof policy, "%u", replay->policy);
+        argv[4] = policy;
+        /* behind the command's own name */
+        memcpy(argv + 5, replay->argv + 1, (size_t)(replay->argc - 1) * sizeof *argv);
         status = posix_spawn(&engine->pid, "/proc/self/exe", &actions, NULL, argv, environ);
     }
     posix_spawn_file_actions_destroy(&actions);
@@ -262,11 +271,63 @@ static void end_all(struct replay *replay, bool failed)
     }
 }
 
+static const char *name_of(const struct spw_replay_options *options, uint32_t policy)
+{
+    return options->cache_only ? "lru" : options->policies[policy].name;
+}
+
+/* One policy through a pool of its own. */
+static int run_through_pool(struct replay *replay, struct spw_report *out_report)
+{
+    const struct spw_replay_options *options = replay->options;
+    struct spw_replay_result result = {0};
+    struct spw_replay_workers workers = {0};
+    replay->engines = 0;
+    int status = start_all(replay);
+    if (!status)
+        status = gather(replay, &result);
+    if (!status)
+        status = read_workers(replay, &workers);
+    end_all(replay, status != 0);
+    if (status)
+        fprintf(stderr, "spillway replay: failed: %s\n",
+                status == -EOWNERDEAD ? "the pool's daemon or a worker ended" : strerror(-status));
+    else if (!spw_replay_report(options, name_of(options, replay->policy), &result, &workers,
+                                out_report))
+        replay->loads_failed = true;
+    spw_replay_result_fini(&result);
+    return status;
+}
+
+static int run_simulated(const struct spw_replay_options *options, const struct spw_trace *trace,
+                         uint32_t policy, struct spw_report *out_report)
+{
+    int status = spw_replay_simulate(options, &options->policies[policy], trace, out_report);
+    if (status)
+        fprintf(stderr, "spillway replay: failed: %s\n", strerror(-status));
+    return status;
+}
+
+static int run_all(struct replay *replay, const struct spw_trace *trace)
+{
+    const struct spw_replay_options *options = replay->options;
+    struct spw_report reports[SPW_POLICIES_COMPARED];
+    uint32_t count = 0;
+    int status = 0;
+    for (; !status && count < options->policy_count; count++) {
+        replay->policy = count;
+        status = options->simulate ? run_simulated(options, trace, count, &reports[count])
+                                   : run_through_pool(replay, &reports[count]);
+    }
+    if (status)
+        return SPW_EXIT_FAILED;
+    int printed = spw_replay_print(options, reports, count, stdout);
+    return replay->loads_failed ? SPW_EXIT_FAILED : printed;
+}
+
 int spw_cmd_replay(int argc, char *const *argv)
 {
     struct spw_replay_options options;
-    struct spw_replay_result result = {0};
-    struct spw_replay_workers workers = {0};
     char words[512];
     int count = spw_replay_options_read(argc, argv, &options, words, sizeof words);
     if (count < 0) {
@@ -284,28 +345,17 @@ int spw_cmd_replay(int argc, char *const *argv)
         fprintf(stderr, "spillway replay: %s\n", words);
         return status == -ENOTSUP ? SPW_EXIT_USAGE : SPW_EXIT_FAILED;
     }
-    spw_trace_fini(&trace);
     signal(SIGPIPE, SIG_IGN);
     struct replay *replay = calloc(1, sizeof *replay);
-    if (!replay)
-        return SPW_EXIT_FAILED;
-    replay->options = &options;
-    replay->argc = argc;
-    replay->argv = argv;
-    snprintf(replay->pool, sizeof replay->pool, "replay-%d", (int)getpid());
-    status = start_all(replay);
-    if (!status)
-        status = gather(replay, &result);
-    if (!status)
-        status = read_workers(replay, &workers);
-    end_all(replay, status != 0);
     int exit_status = SPW_EXIT_FAILED;
-    if (status)
-        fprintf(stderr, "spillway replay: failed: %s\n",
-                status == -EOWNERDEAD ? "the pool's daemon or a worker ended" : strerror(-status));
-    else
-        exit_status = spw_replay_report(&options, &result, &workers, stdout);
-    spw_replay_result_fini(&result);
+    if (replay) {
+        replay->options = &options;
+        replay->argc = argc;
+        replay->argv = argv;
+        snprintf(replay->pool, sizeof replay->pool, "replay-%d", (int)getpid());
+        exit_status = run_all(replay, &trace);
+    }
     free(replay);
+    spw_trace_fini(&trace);
     return exit_status;
 }

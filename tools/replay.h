@@ -3,24 +3,30 @@
 /*
  * spillway replay: a trace through a pool of its own.
  *
+ *   --simulate  none of the below: tools/sim.h plays it in this process, by a virtual clock
+ *
  *   parent      reads the options, starts spillwayd, starts one process an engine (spawned, not
  *               forked), gives all the same start, gathers their results, prints the report
- *   engine e    attaches like a serving engine's scheduler, takes every M-th request of the trace,
- *               and sends its result to the parent through a pipe
+ *   engine e    attaches like a serving engine's scheduler, takes its requests of the trace
+ *               (tools/route.h), and sends its result to the parent through a pipe
  *   crash       a dead engine is told by the end of its pipe: the run fails and says so. The pool
  *               follows its daemon, and the daemon the parent: its standard input ends
  */
 #include "sched/spillway.h"
 #include "tools/options.h"
+#include "tools/policy.h"
 #include "tools/report.h"
+#include "tools/route.h"
 #include "tools/trace.h"
+
+#define SPW_REPLAY_NUMBER_BYTES 256
 
 struct spw_replay_options {
     char trace[1024]; /* "" with generate */
     bool generate;
     uint64_t seed;
     bool cache_only;
-    uint64_t policy;          /* 0 = lru */
+    uint64_t eviction;        /* 0 = lru */
     uint64_t capacity_chunks; /* a worker; cache-only: of the pool */
     uint64_t workers;
     uint64_t schedulers;
@@ -29,14 +35,23 @@ struct spw_replay_options {
     uint64_t load_rate;    /* likewise */
     uint64_t prefill_rate; /* tokens/s an engine */
     uint64_t kv_bytes_per_token;
-    uint64_t recompute_budget;
+    char recompute_budget[SPW_REPLAY_NUMBER_BYTES]; /* as given; read into the policies */
+    char recompute_price[SPW_REPLAY_NUMBER_BYTES];
+    bool awaited;
     uint64_t recompute_scope;
+    bool simulate;
+    bool compare;
+    struct spw_policy policies[SPW_POLICIES_COMPARED]; /* one after the other */
+    uint32_t policy_count;
+    uint64_t route; /* enum spw_route_rule */
+    uint64_t gpu_cache_tokens;
+    uint64_t overtake_limit_ns;
     uint64_t chunk_tokens;
     uint64_t payload_bytes;     /* stand-in bytes of a chunk */
     uint64_t max_requests;      /* 0 = all */
     uint64_t conversations;     /* of a closed loop, at a time */
     uint64_t decode_rate;       /* of a closed loop, tokens/s of an answer */
-    const char *of_closed_loop; /* one of these two options, if given */
+    const char *of_closed_loop; /* name of one of these two options, if given */
     bool json;
     bool help;
     char shm_dir[128];
@@ -45,6 +60,9 @@ struct spw_replay_options {
 /** Read a command line into @out_options. Returns the number of plain arguments, or -EINVAL. */
 int spw_replay_options_read(int argc, char *const *argv, struct spw_replay_options *out_options,
                             char *err, size_t err_bytes);
+/** Which engine gets which request. */
+struct spw_route spw_replay_route(const struct spw_replay_options *options);
+
 /** Print the options' help. */
 void spw_replay_options_help(FILE *out);
 
@@ -86,10 +104,10 @@ int spw_replay_result_send(int fd, const struct spw_replay_result *result);
 int spw_replay_result_receive(int fd, struct spw_replay_result *into);
 void spw_replay_result_fini(struct spw_replay_result *result);
 
-/** The body of engine process @e; @start_ns = CLOCK_MONOTONIC of trace time 0, read from
+/** The body of engine process @e under @policy; @start_ns = CLOCK_MONOTONIC of trace time 0, read from
  * @control_fd after "ready" was written to @result_fd. Returns an exit status. */
-int spw_replay_engine(struct spw_replay_options *options, uint32_t e, const char *pool,
-                      int control_fd, int result_fd);
+int spw_replay_engine(struct spw_replay_options *options, const struct spw_policy *policy,
+                      uint32_t e, const char *pool, int control_fd, int result_fd);
 
 /** Timed replay and cache-only replay of one engine; both fill @out_result. 0 or -errno. */
 struct spw_replay_seat {
@@ -102,5 +120,9 @@ struct spw_replay_seat {
 };
 int spw_replay_timed(const struct spw_replay_seat *seat, struct spw_replay_result *out_result);
 int spw_replay_cache_only(const struct spw_replay_seat *seat, struct spw_replay_result *out_result);
+
+/** Replay @trace under @policy by a virtual clock. 0 or -errno. */
+int spw_replay_simulate(const struct spw_replay_options *options, const struct spw_policy *policy,
+                        const struct spw_trace *trace, struct spw_report *out_report);
 
 #endif

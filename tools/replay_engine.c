@@ -38,8 +38,8 @@ static int attach(const struct spw_replay_options *options, uint32_t e, const ch
     return status;
 }
 
-static int open_space(const struct spw_replay_options *options, uint32_t e,
-                      struct spw_client *client, struct spw_space **out_space)
+static int open_space(const struct spw_replay_options *options, const struct spw_policy *policy,
+                      uint32_t e, struct spw_client *client, struct spw_space **out_space)
 {
     char words[256] = "";
     struct spw_group_config group = {
@@ -58,7 +58,7 @@ static int open_space(const struct spw_replay_options *options, uint32_t e,
         .ranks = 1,
         .rank_worker = &worker,
         .fingerprint = "replay: one full group, a chunk a block of the trace",
-        .max_recompute_pending_tokens = (int64_t)options->recompute_budget,
+        .max_recompute_pending_tokens = policy->budget_tokens,
         .recompute_scope = (uint32_t)options->recompute_scope,
     };
     int status = spw_space_open(client, &space, out_space, words, sizeof words);
@@ -87,8 +87,8 @@ static int await_start(int control_fd, int result_fd, uint64_t *out_start_ns)
     return n == (ssize_t)sizeof *out_start_ns ? 0 : -EPIPE;
 }
 
-int spw_replay_engine(struct spw_replay_options *options, uint32_t e, const char *pool,
-                      int control_fd, int result_fd)
+int spw_replay_engine(struct spw_replay_options *options, const struct spw_policy *policy,
+                      uint32_t e, const char *pool, int control_fd, int result_fd)
 {
     struct spw_replay_seat seat = {.options = options, .e = e};
     struct spw_replay_result result = {0};
@@ -103,7 +103,7 @@ int spw_replay_engine(struct spw_replay_options *options, uint32_t e, const char
     seat.trace = &trace;
     status = attach(options, e, pool, &seat.client);
     if (!status)
-        status = open_space(options, e, seat.client, &seat.space);
+        status = open_space(options, policy, e, seat.client, &seat.space);
     if (!status)
         status = await_start(control_fd, result_fd, &seat.start_ns);
     if (!status)

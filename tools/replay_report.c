@@ -18,16 +18,12 @@ static void fill_rates(const struct spw_replay_options *options,
         (double)workers->bytes_done * 1e9 / (double)workers->busy_ns / options->speed;
 }
 
-int spw_replay_report(const struct spw_replay_options *options, struct spw_replay_result *result,
-                      const struct spw_replay_workers *workers, FILE *out)
+bool spw_replay_report(const struct spw_replay_options *options, const char *policy,
+                       struct spw_replay_result *result, const struct spw_replay_workers *workers,
+                       struct spw_report *out_report)
 {
     const struct spw_replay_sums *sums = &result->sums;
     uint64_t chunk_bytes = options->chunk_tokens * options->kv_bytes_per_token;
-    char policy[48] = "always-wait";
-    if (options->cache_only)
-        snprintf(policy, sizeof policy, "lru");
-    else if (options->recompute_budget)
-        snprintf(policy, sizeof policy, "budget:%" PRIu64, options->recompute_budget);
     struct spw_report report = {
         .policy = policy,
         .requests = sums->requests,
@@ -44,15 +40,24 @@ int spw_replay_report(const struct spw_replay_options *options, struct spw_repla
     spw_report_take_samples(&report, &result->waits, &result->ttfts);
     fill_rates(options, workers, &report);
     spw_report_judge(&report);
-    if (!options->json)
-        spw_report_print_text(&report, 1, out);
-    else if (spw_report_print_json(&report, 1, out))
-        return SPW_EXIT_FAILED;
     if (sums->failed_loads)
         fprintf(stderr, "spillway replay: %" PRIu64 " loads failed\n", sums->failed_loads);
     if (workers->restarts)
         fprintf(stderr, "spillway replay: workers were restarted %" PRIu64 " times\n",
                 workers->restarts);
-    return report.wrong_bytes || sums->failed_loads || report.is_void ? SPW_EXIT_FAILED
-                                                                      : SPW_EXIT_OK;
+    *out_report = report;
+    return sums->failed_loads == 0;
+}
+
+int spw_replay_print(const struct spw_replay_options *options, const struct spw_report *reports,
+                     size_t count, FILE *out)
+{
+    bool failed = false;
+    if (!options->json)
+        spw_report_print_text(reports, count, out);
+    else if (spw_report_print_json(reports, count, out))
+        return SPW_EXIT_FAILED;
+    for (size_t i = 0; i < count; i++)
+        failed |= reports[i].wrong_bytes || reports[i].is_void;
+    return failed ? SPW_EXIT_FAILED : SPW_EXIT_OK;
 }

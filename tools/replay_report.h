@@ -14,8 +14,16 @@ struct spw_replay_workers {
     uint64_t restarts;
 };
 
-/** Print it; returns 0, or SPW_EXIT_FAILED: wrong bytes, failed loads, or void. */
-int spw_replay_report(const struct spw_replay_options *options, struct spw_replay_result *result,
-                      const struct spw_replay_workers *workers, FILE *out);
+/**
+ * Make the report of a run through a real pool under the policy called @policy (borrowed by the
+ * report); words on what went wrong go to standard error. Returns false for failed loads.
+ */
+bool spw_replay_report(const struct spw_replay_options *options, const char *policy,
+                       struct spw_replay_result *result, const struct spw_replay_workers *workers,
+                       struct spw_report *out_report);
+
+/** Print them; returns 0, or SPW_EXIT_FAILED: wrong bytes, or void. */
+int spw_replay_print(const struct spw_replay_options *options, const struct spw_report *reports,
+                     size_t count, FILE *out);
 
 #endif

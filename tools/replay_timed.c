@@ -478,12 +478,15 @@ static void pause_until_due(const struct timed *timed)
 static int timed_open(struct timed *timed)
 {
     const struct spw_trace *trace = timed->seat->trace;
-    uint64_t engines = timed->seat->options->schedulers, longest = 1;
+    const struct spw_route route = spw_replay_route(timed->seat->options);
+    uint64_t longest = 1;
     spw_engine_init(&timed->engine, timed->seat->options->prefill_rate);
-    timed->request = calloc(trace->request_count / engines + 1, sizeof *timed->request);
+    timed->request = calloc(trace->request_count, sizeof *timed->request);
     if (!timed->request)
         return -ENOMEM;
-    for (uint64_t i = timed->seat->e; i < trace->request_count; i += engines) {
+    for (uint64_t i = 0; i < trace->request_count; i++) {
+        if (spw_route_engine(&route, i) != timed->seat->e)
+            continue;
         timed->request[timed->requests++].traced = &trace->requests[i];
         if (trace->requests[i].full_count > longest)
             longest = trace->requests[i].full_count;

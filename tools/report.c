@@ -9,7 +9,7 @@
 
 #define CELL_BYTES  40
 #define LABEL_WIDTH 26
-#define CELL_WIDTH  17
+#define CELL_WIDTH  17 /* at least */
 
 static int reserve_samples(struct spw_samples *samples, size_t more)
 {
@@ -200,16 +200,20 @@ static void format_cell(const struct spw_report *report, const struct row *row,
 void spw_report_print_text(const struct spw_report *reports, size_t count, FILE *out)
 {
     char cell[CELL_BYTES];
+    int width = CELL_WIDTH;
 
+    for (size_t i = 0; i < count; i++)
+        if (strlen(reports[i].policy) > (size_t)width)
+            width = (int)strlen(reports[i].policy);
     fprintf(out, "%-*s", LABEL_WIDTH, "policy");
     for (size_t i = 0; i < count; i++)
-        fprintf(out, " %*s", CELL_WIDTH, reports[i].policy);
+        fprintf(out, " %*s", width, reports[i].policy);
     fputc('\n', out);
     for (size_t r = 0; r < sizeof(rows) / sizeof(rows[0]); r++) {
         fprintf(out, "%-*s", LABEL_WIDTH, rows[r].label);
         for (size_t i = 0; i < count; i++) {
             format_cell(&reports[i], &rows[r], cell);
-            fprintf(out, " %*s", CELL_WIDTH, cell);
+            fprintf(out, " %*s", width, cell);
         }
         fputc('\n', out);
     }
