@@ -25,7 +25,9 @@
 #define PLACES_TRIED 5u    /* in the time that an attach has, while workers don't acknowledge one */
 #define SCAN_ROUNDS  8u    /* of the views at attach; what is left is done in steps    */
 #define WATCH_CALLS  16u   /* one call in so many looks at the clock                   */
-#define LOOK_NS      1000000000ull /* at the locks, while something is waited for */
+/* options of the first version end here */
+#define OPTIONS_FIRST_BYTES offsetof(struct spw_attach_options, now_ns)
+#define LOOK_NS             1000000000ull /* at the locks, while something is waited for */
 
 static uint64_t now_ns(void)
 {
@@ -99,19 +101,19 @@ static void look_for_the_dead(struct spw_client *client)
 
 void spw_client_watch(struct spw_client *client)
 {
-    struct spw_watch *watch = &client->watch;
-    if (spw_client_there(client) < 0 || client->in_step || ++watch->calls % WATCH_CALLS != 0)
+    struct spw_lookout *lookout = &client->lookout;
+    if (spw_client_there(client) < 0 || client->in_step || ++lookout->calls % WATCH_CALLS != 0)
         return;
     if (!waits(client)) {
-        watch->since_ns = 0;
+        lookout->since_ns = 0;
         return;
     }
     uint64_t now = now_ns();
-    if (watch->since_ns == 0)
-        watch->since_ns = now;
-    if (now - watch->since_ns < LOOK_NS)
+    if (lookout->since_ns == 0)
+        lookout->since_ns = now;
+    if (now - lookout->since_ns < LOOK_NS)
         return;
-    watch->since_ns = now;
+    lookout->since_ns = now;
     look_for_the_dead(client);
 }
 
@@ -120,11 +122,11 @@ void spw_client_watch(struct spw_client *client)
 static int read_options(const struct spw_attach_options *options, struct spw_attach_options *out,
                         struct spw_pool_path *out_path, struct spw_error *err)
 {
-    if (!options || options->size_bytes < sizeof(*options))
+    if (!options ||
+        !spw_take_options(out, sizeof(*out), options, options->size_bytes, OPTIONS_FIRST_BYTES))
         return spw_fail(err, -EINVAL, "attach: no options, or their size_bytes is not set");
-    if (!options->pool)
+    if (!out->pool)
         return spw_fail(err, -EINVAL, "attach: the options name no pool");
-    *out = *options;
     if (out->timeout_ns == 0)
         out->timeout_ns = TIMEOUT_NS;
     if (out->uid > UINT32_MAX || out->uid < -1)
@@ -247,6 +249,11 @@ static int make_private(struct spw_client *client, const struct spw_attach_optio
     if (rc == 0)
         rc = spw_book_init(&client->book, client->own, OPEN_JOBS, options->numa_node,
                            &client->loading_epoch);
+    if (rc == 0)
+        rc = spw_awaits_init(&client->awaits, client->own);
+    if (rc == 0)
+        rc = spw_wakeup_init(&client->wakeup);
+    client->views.wakeup = &client->wakeup;
     return rc;
 }
 
@@ -269,6 +276,8 @@ static int attach(struct spw_client *client, const struct spw_attach_options *op
         return rc;
     client->workers = client->pool.geometry.workers;
     client->timeout_ns = options->timeout_ns;
+    client->clock = options->now_ns;
+    client->clock_ctx = options->clock_ctx;
     rc = take_served(client, options->label, err);
     if (rc < 0)
         return rc;
@@ -317,6 +326,8 @@ static void free_private(struct spw_client *client)
         free(client->scratch[g].verdict);
     }
     spw_change_log_fini(&client->changes);
+    spw_awaits_fini(&client->awaits);
+    spw_wakeup_fini(&client->wakeup);
 }
 
 void spw_detach(struct spw_client *client)

@@ -66,8 +66,11 @@ struct spw_open_job *spw_book_open(struct spw_book *book, enum spw_open_kind kin
 /* Asked and run jobs keep their request waiting; handed ones leave that to the caller. */
 static void count_running(struct spw_open_job *job, int change)
 {
-    if (job->request && (job->state == SPW_OPEN_ASKED || job->state == SPW_OPEN_RUN))
-        job->request->running += (uint32_t)change;
+    if (!job->request || (job->state != SPW_OPEN_ASKED && job->state != SPW_OPEN_RUN))
+        return;
+    job->request->running += (uint32_t)change;
+    if (job->request->running == 0)
+        spw_defer_transfer_ended(job->request);
 }
 
 void spw_book_assign(struct spw_open_job *job, struct spw_request *request)

@@ -24,9 +24,13 @@
     X(load_limit, "lookups: load, cut at a chunk whose wait ran into its limit")                   \
     X(miss_limit, "lookups: miss, at a chunk whose wait ran into its limit")                       \
     X(lookups, "decisions asked for")                                                              \
+    X(decided, "of those, ended: load or miss")                                                    \
     X(repeated, "of those, deferred again at once: no news")                                       \
     X(hit_tokens, "tokens that decisions said to load")                                            \
     X(recomputed_tokens, "tokens that the budget gave up")                                         \
+    X(waits_expired, "waits that ended by their limit")                                            \
+    X(woken, "deferred requests handed out as perhaps changed")                                    \
+    X(awaited, "slots marked: their stores go first")                                              \
     X(probed, "chunks asked about by probes")                                                      \
     X(steps, "steps begun")                                                                        \
     X(records, "records drained from the update rings")                                            \

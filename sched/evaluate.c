@@ -3,28 +3,56 @@
  * waits for. Private memory is read and written, counters in client.c; no system call, nothing is
  * allocated.
  *
- * A deferred request remembers up to eight chunks that it waits for and what the replica said of
- * them. Asked again, it is deferred again at once while none of them has changed, and nothing else
- * that counts has (keys, tokens, workers, resyncs, loads). A chunk that was a HIT and goes away in
- * the meantime is noticed when what is waited for settles, or after REFRESH_STEPS.
+ * A chunk whose wait has run into its limit reads MISS, for this request alone (defer.c).
  */
 #include "sched/handle.h"
 
-#include <string.h>
-
-#define REFRESH_STEPS 64u /* a deferral is looked at anew after so many steps */
-#define PROBE_BATCH   64u
+#define DECISION_FIRST_BYTES offsetof(struct spw_decision, eta_ns)
 
 /* ---- what the decision asks ------------------------------------------------------------------ */
 
 struct asker {
     struct spw_lookup_source source;
     struct spw_request *request;
+    uint64_t expired[SPW_WAIT_KINDS]; /* up to which token what pends, or isn't known, reads MISS */
+    struct spw_eta eta;
 };
+
+static struct asker *asker_of(struct spw_lookup_source *source)
+{
+    return (struct asker *)(void *)source;
+}
 
 static struct spw_request *asked_for(struct spw_lookup_source *source)
 {
-    return ((struct asker *)(void *)source)->request;
+    return asker_of(source)->request;
+}
+
+/* Has the request waited long enough for something that is @verdict and ends at token @end? */
+static bool expired(const struct asker *asker, uint8_t verdict, uint64_t end)
+{
+    return (verdict == SPW_PENDING && end <= asker->expired[SPW_WAIT_FOR_PENDING]) ||
+           (verdict == SPW_RETRY && end <= asker->expired[SPW_WAIT_FOR_RETRY]);
+}
+
+static void give_up_expired(const struct asker *asker, uint32_t group, uint64_t first,
+                            uint64_t count, uint8_t *verdicts)
+{
+    uint64_t tokens = asker->request->space->groups.group[group].chunk_tokens;
+    for (uint64_t i = 0; i < count; i++)
+        if (expired(asker, verdicts[i], (first + i + 1) * tokens))
+            verdicts[i] = SPW_MISS;
+}
+
+/* What the replica says, or a tier that has to be asked says of what it has not. */
+static void judge(const struct spw_request *request, const uint64_t *tag, const uint64_t *word,
+                  uint64_t count, uint8_t *out_verdicts)
+{
+    const struct spw_beyond *beyond = request->client->beyond;
+    spw_judge_words(&request->space->judge, word, count, out_verdicts);
+    for (uint64_t i = 0; beyond && i < count; i++)
+        if (out_verdicts[i] == SPW_MISS)
+            out_verdicts[i] = beyond->ask(beyond->ctx, tag[i]);
 }
 
 static void fetch(struct spw_lookup_source *source, uint32_t group, uint64_t first, uint64_t count,
@@ -33,21 +61,39 @@ static void fetch(struct spw_lookup_source *source, uint32_t group, uint64_t fir
     struct spw_request *request = asked_for(source);
     struct spw_client *client = request->client;
     uint64_t *word = client->scratch[group].word + first;
-    spw_replica_probe(&client->views.replica, request->keys[group].tag + first, count, word);
-    spw_judge_words(&request->space->judge, word, count, out_verdicts);
+    const uint64_t *tag = request->keys[group].tag + first;
+    const struct asker *asker = asker_of(source);
+    spw_replica_probe(&client->views.replica, tag, count, word);
+    judge(request, tag, word, count, out_verdicts);
+    if (asker->expired[SPW_WAIT_FOR_PENDING] != 0 || asker->expired[SPW_WAIT_FOR_RETRY] != 0)
+        give_up_expired(asker, group, first, count, out_verdicts);
+}
+
+static uint64_t eta(struct spw_lookup_source *source, uint32_t group, uint64_t first, uint64_t end)
+{
+    return spw_await_eta(asked_for(source), &asker_of(source)->eta, group, first, end);
+}
+
+static uint64_t tail_eta(struct spw_lookup_source *source, uint64_t boundary)
+{
+    return spw_await_tail_eta(asked_for(source), &asker_of(source)->eta, boundary);
 }
 
 /* A request with loads of its own in flight is not looked up: what is found is another's. */
 static uint64_t loading(struct spw_lookup_source *source, uint32_t group, uint64_t first,
                         uint64_t end)
 {
-    struct spw_request *request = asked_for(source);
+    const struct asker *asker = asker_of(source);
+    const struct spw_request *request = asker->request;
     const struct spw_replica *set = &request->client->book.loading;
+    uint64_t tokens = request->space->groups.group[group].chunk_tokens;
     if (set->tags == 0)
         return end;
+    if (first * tokens < asker->expired[SPW_WAIT_FOR_PENDING]) /* it loads them itself */
+        first = asker->expired[SPW_WAIT_FOR_PENDING] / tokens;
     while (first < end && spw_replica_get(set, request->keys[group].tag[first]) == 0)
         first++;
-    return first;
+    return first < end ? first : end;
 }
 
 static bool tail(struct spw_lookup_source *source, uint64_t above, uint64_t at_most,
@@ -62,8 +108,10 @@ static bool tail(struct spw_lookup_source *source, uint64_t above, uint64_t at_m
         if (boundary->at > at_most)
             continue;
         for (uint32_t g = 0; g < groups; g++) {
-            uint64_t word = spw_replica_get(replica, boundary->group[g].digest[0]);
-            out_verdicts[g] = spw_judge_word(&request->space->judge, word);
+            uint64_t tag = boundary->group[g].digest[0], word = spw_replica_get(replica, tag);
+            judge(request, &tag, &word, 1, &out_verdicts[g]);
+            if (expired(asker_of(source), out_verdicts[g], boundary->at))
+                out_verdicts[g] = SPW_MISS;
             any = any || out_verdicts[g] != SPW_MISS;
         }
         *out_boundary = boundary->at;
@@ -83,76 +131,32 @@ static int tail_loading(struct spw_lookup_source *source, uint64_t boundary)
     return -1;
 }
 
-/* ---- deferred requests ----------------------------------------------------------------------- */
-
-static bool same_words(const struct spw_client *client, const struct spw_deferral *deferral)
-{
-    uint64_t word[SPW_DECIDE_WAITS_MAX];
-    if (deferral->records == client->views.counts.records)
-        return true;
-    spw_replica_probe(&client->views.replica, deferral->tag, deferral->count, word);
-    return memcmp(word, deferral->word, deferral->count * sizeof(word[0])) == 0;
-}
-
-static bool no_news(const struct spw_request *request, uint64_t computed_tokens)
-{
-    const struct spw_client *client = request->client;
-    const struct spw_deferral *deferral = &request->deferral;
-    return deferral->stands && deferral->computed_tokens == computed_tokens &&
-           deferral->keys_version == request->keys_version && deferral->epoch == client->epoch &&
-           client->step - deferral->step < REFRESH_STEPS &&
-           (deferral->count != 0 ? same_words(client, deferral)
-                                 : deferral->loading_epoch == client->loading_epoch);
-}
-
-static void watch(struct spw_request *request, const struct spw_decide_wait *wait)
-{
-    struct spw_deferral *deferral = &request->deferral;
-    const struct spw_chunk_ref ref = {
-        .group = wait->group,
-        .index = wait->boundary ? SPW_CHUNK_TAIL : wait->chunk,
-        .boundary = wait->boundary,
-    };
-    struct spw_chunk_key key;
-    if (spw_request_key(request, &ref, &key) < 0)
-        return;
-    deferral->tag[deferral->count] = key.digest[0];
-    deferral->word[deferral->count++] =
-        spw_replica_get(&request->client->views.replica, key.digest[0]);
-}
-
-/* A transfer of its own is asked about each time anew: that costs nothing. */
-static void remember(struct spw_request *request, const struct spw_decision_core *core,
-                     const struct spw_decision *decision)
-{
-    struct spw_client *client = request->client;
-    struct spw_deferral *deferral = &request->deferral;
-    deferral->stands = core->action == SPW_ACTION_DEFER && core->reason != SPW_REASON_TRANSFER;
-    if (!deferral->stands)
-        return;
-    deferral->step = client->step;
-    deferral->epoch = client->epoch;
-    deferral->loading_epoch = client->loading_epoch;
-    deferral->records = client->views.counts.records;
-    deferral->computed_tokens = decision->computed_tokens;
-    deferral->keys_version = request->keys_version;
-    deferral->decision = *decision;
-    deferral->count = 0;
-    for (uint32_t i = 0; i < core->wait_count; i++)
-        watch(request, &core->wait[i]);
-}
-
 /* ---- lookup ---------------------------------------------------------------------------------- */
 
-static int decide(struct spw_request *request, uint64_t computed_tokens, bool running,
-                  struct spw_decision_core *out_core)
+/* Was it a chunk waited for long enough that ended the hit, or left none? */
+static void name_limit(const struct asker *asker, struct spw_decision_core *core)
 {
-    struct spw_space *space = request->space;
-    struct asker asker = {
-        .source = {.fetch = fetch, .tail = request->boundaries ? tail : NULL},
-        .request = request,
-    };
-    struct spw_decide_input in = {
+    const struct spw_request *request = asker->request;
+    if (core->action == SPW_ACTION_DEFER || core->group < 0 ||
+        (core->reason != SPW_REASON_COMPLETE && core->reason != SPW_REASON_GROUP_MISS))
+        return;
+    uint32_t g = (uint32_t)core->group;
+    const struct spw_scratch *scratch = &request->client->scratch[g];
+    uint64_t tokens = request->space->groups.group[g].chunk_tokens;
+    if (core->chunk >= spw_request_chunks(request, g) || scratch->verdict[core->chunk] != SPW_MISS)
+        return;
+    uint8_t verdict;
+    judge(request, &request->keys[g].tag[core->chunk], &scratch->word[core->chunk], 1, &verdict);
+    if (expired(asker, verdict, (core->chunk + 1) * tokens))
+        core->reason =
+            core->action == SPW_ACTION_LOAD ? SPW_REASON_LOAD_LIMIT : SPW_REASON_MISS_LIMIT;
+}
+
+static void say_how(const struct spw_request *request, uint64_t computed_tokens, bool running,
+                    struct spw_decide_input *out)
+{
+    const struct spw_space *space = request->space;
+    *out = (struct spw_decide_input){
         .lookup = {.groups = &space->groups,
                    .num_tokens = request->tokens,
                    .num_prompt_tokens = request->prompt_tokens,
@@ -161,17 +165,38 @@ static int decide(struct spw_request *request, uint64_t computed_tokens, bool ru
         .scope = (uint8_t)space->scope,
         .skip = request->flags & SPW_REQUEST_NO_READ,
         .inflight = running,
+        .priced = space->priced,
+        .price = space->price ? space->price : 1 + space->queue,
+        .prefill_tokens_per_s = space->prefill_tokens_per_s,
     };
-    if (space->gpu_prefix_cache) {
-        asker.source.loading = loading;
-        asker.source.tail_loading = tail_loading;
-    }
     for (uint32_t g = 0; g < space->groups.count; g++)
-        in.lookup.chunks[g] = (struct spw_lookup_chunks){
+        out->lookup.chunks[g] = (struct spw_lookup_chunks){
             .count = spw_request_chunks(request, g),
             .verdicts = request->client->scratch[g].verdict,
         };
-    return spw_decide(&in, &asker.source, out_core);
+}
+
+static int decide(struct spw_request *request, uint64_t computed_tokens, bool running,
+                  struct spw_decision_core *out_core)
+{
+    struct spw_decide_input in;
+    struct asker asker; /* its streams are filled as they are asked about */
+    asker.source = (struct spw_lookup_source){.fetch = fetch,
+                                              .tail = request->boundaries ? tail : NULL,
+                                              .eta = eta,
+                                              .tail_eta = tail_eta};
+    asker.request = request;
+    asker.eta.seen = 0;
+    spw_defer_pause(request, asker.expired);
+    say_how(request, computed_tokens, running, &in);
+    if (request->space->gpu_prefix_cache) {
+        asker.source.loading = loading;
+        asker.source.tail_loading = tail_loading;
+    }
+    int rc = spw_decide(&in, &asker.source, out_core);
+    if (rc == 0)
+        name_limit(&asker, out_core);
+    return rc;
 }
 
 static void fill_decision(const struct spw_request *request, const struct spw_decision_core *core,
@@ -189,6 +214,7 @@ static void fill_decision(const struct spw_request *request, const struct spw_de
         .recomputed_tokens = core->tokens_recomputed,
         .deciding_chunk = core->chunk,
         .deciding_group = (uint32_t)core->group,
+        .eta_ns = core->eta_ns,
     };
     for (uint32_t g = 0; g < out->groups; g++)
         out->need[g] = (struct spw_need){core->need[g].first, core->need[g].end};
@@ -236,9 +262,35 @@ static void touch(struct spw_request *request, const struct spw_decision *decisi
     spw_touch_ranges(request, range, decision->tail_boundary);
 }
 
+static void explain(const struct spw_request *request, const struct spw_decision *decision)
+{
+    const struct spw_space *space = request->space;
+    const struct spw_explained explained = {
+        .time_ns = request->client->now_ns,
+        .tag = request->tag,
+        .request = request->number,
+        .step = decision->step,
+        .computed_tokens = decision->computed_tokens,
+        .hit_tokens = decision->hit_tokens,
+        .recomputed_tokens = decision->recomputed_tokens,
+        .chunk = decision->deciding_chunk,
+        .eta_ns = decision->eta_ns,
+        .waited_ns = decision->waited_ns,
+        .tail_boundary = decision->tail_boundary,
+        .budget_tokens = space->priced ? SPW_EXPLAINED_AUTO : space->budget_tokens,
+        .group = decision->deciding_group,
+        .space = space->number,
+        .action = (uint8_t)decision->action,
+        .reason = (uint8_t)decision->reason,
+        .flags = request->marks.count ? SPW_EXPLAINED_AWAITED : 0,
+    };
+    spw_explain_write(request->client->own->head, &explained);
+}
+
 static void count_decision(struct spw_client *client, const struct spw_decision *decision)
 {
     spw_count(client, SPW_CLIENT_lookups, 1);
+    spw_count(client, SPW_CLIENT_decided, decision->action != SPW_ACTION_DEFER);
     spw_count(client, (enum spw_client_counter)decision->reason, 1);
     spw_count(client, SPW_CLIENT_repeated, decision->repeated);
     spw_count(client, SPW_CLIENT_hit_tokens, decision->hit_tokens);
@@ -257,12 +309,35 @@ static void forget_handed_loads(struct spw_request *request)
     }
 }
 
+/* Nothing has changed: what was told before holds. */
+static void repeat(const struct spw_request *request, struct spw_decision *out)
+{
+    *out = request->deferral.decision;
+    out->step = request->client->step;
+    out->repeated = 1;
+    out->waited_ns = request->client->now_ns - request->sample.since_ns;
+}
+
+static int evaluate(struct spw_request *request, uint64_t computed_tokens, bool running,
+                    struct spw_decision *out)
+{
+    struct spw_decision_core core;
+    int rc = decide(request, computed_tokens, running, &core);
+    if (rc < 0)
+        return rc;
+    fill_decision(request, &core, computed_tokens, out);
+    spw_defer_settle(request, &core, out);
+    explain(request, out);
+    if (out->action != SPW_ACTION_DEFER && out->reason != SPW_REASON_SKIP)
+        touch(request, out);
+    return 0;
+}
+
 int spw_lookup(struct spw_request *request, uint64_t computed_tokens, int in_flight,
                struct spw_decision *out_decision)
 {
-    struct spw_decision_core core;
     struct spw_decision decision;
-    if (!request || !out_decision || out_decision->size_bytes < sizeof(decision))
+    if (!request || !out_decision || out_decision->size_bytes < DECISION_FIRST_BYTES)
         return -EINVAL;
     struct spw_client *client = request->client;
     int rc = spw_client_check(client);
@@ -273,90 +348,15 @@ int spw_lookup(struct spw_request *request, uint64_t computed_tokens, int in_fli
     if (!in_flight)
         forget_handed_loads(request);
     bool running = in_flight || request->running > 0;
-    if (!running && no_news(request, computed_tokens)) {
-        decision = request->deferral.decision;
-        decision.step = client->step;
-        decision.repeated = 1;
-    } else {
-        rc = decide(request, computed_tokens, running, &core);
-        if (rc < 0)
-            return rc;
-        fill_decision(request, &core, computed_tokens, &decision);
-        remember(request, &core, &decision);
-        if (decision.action != SPW_ACTION_DEFER && decision.reason != SPW_REASON_SKIP)
-            touch(request, &decision);
-    }
+    if (!running && spw_defer_stands(request, computed_tokens))
+        repeat(request, &decision);
+    else
+        rc = evaluate(request, computed_tokens, running, &decision);
+    if (rc < 0)
+        return rc;
     count_decision(client, &decision);
-    memcpy(out_decision, &decision, sizeof(decision));
-    return 0;
-}
-
-/* ---- probes and touches ---------------------------------------------------------------------- */
-
-int spw_request_probe(struct spw_request *request, uint32_t group, uint64_t first, uint64_t count,
-                      uint8_t *out_verdicts)
-{
-    if (!request || group >= request->space->groups.count || (!out_verdicts && count > 0))
-        return -EINVAL;
-    struct spw_client *client = request->client;
-    int rc = spw_client_check(client);
-    if (rc < 0)
-        return rc;
-    uint64_t keys = request->keys[group].count;
-    if (!client->in_step || first > keys || count > keys - first)
-        return -EINVAL;
-    uint64_t *word = client->scratch[group].word;
-    spw_replica_probe(&client->views.replica, request->keys[group].tag + first, count, word);
-    spw_judge_words(&request->space->judge, word, count, out_verdicts);
-    spw_count(client, SPW_CLIENT_probed, count);
-    return 0;
-}
-
-int spw_probe(struct spw_space *space, uint32_t group, const void *keys, uint32_t key_bytes,
-              uint64_t count, uint8_t *out_verdicts)
-{
-    uint64_t tag[PROBE_BATCH], word[PROBE_BATCH], digest[2];
-    if (!space || group >= space->groups.count || (count > 0 && (!keys || !out_verdicts)) ||
-        key_bytes == 0 || key_bytes > SPW_MAX_KEY_BYTES)
-        return -EINVAL;
-    struct spw_client *client = space->client;
-    int rc = spw_client_check(client);
-    if (rc < 0)
-        return rc;
-    if (!client->in_step)
-        return -EINVAL;
-    for (uint64_t at = 0, n; at < count; at += n) {
-        n = count - at < PROBE_BATCH ? count - at : PROBE_BATCH;
-        for (uint64_t i = 0; i < n; i++) {
-            spw_chunk_digest(space->number, group, (const uint8_t *)keys + (at + i) * key_bytes,
-                             key_bytes, digest);
-            tag[i] = digest[0];
-        }
-        spw_replica_probe(&client->views.replica, tag, n, word);
-        spw_judge_words(&space->judge, word, n, out_verdicts + at);
-    }
-    spw_count(client, SPW_CLIENT_probed, count);
-    return 0;
-}
-
-int spw_touch(struct spw_request *request)
-{
-    struct spw_touch_range range[SPW_MAX_GROUPS];
-    if (!request)
-        return -EINVAL;
-    struct spw_client *client = request->client;
-    int rc = spw_client_check(client);
-    if (rc < 0)
-        return rc;
-    if (!client->in_step)
-        return -EINVAL;
-    if (request->flags & SPW_REQUEST_NO_READ)
-        return 0;
-    for (uint32_t g = 0; g < request->space->groups.count; g++) {
-        range[g] = (struct spw_touch_range){0, request->keys[g].count};
-        spw_replica_probe(&client->views.replica, request->keys[g].tag, range[g].end,
-                          client->scratch[g].word);
-    }
-    spw_touch_ranges(request, range, 0);
+    decision.size_bytes =
+        out_decision->size_bytes < sizeof(decision) ? out_decision->size_bytes : sizeof(decision);
+    memcpy(out_decision, &decision, decision.size_bytes);
     return 0;
 }

@@ -5,7 +5,9 @@
  *
  *   attach.c    attach, detach, is the pool still there      space.c     spaces, mailbox
  *   step.c      steps: views, who is up, what a judge sees   request.c   keys and digests
- *   evaluate.c  lookup, probes, what a deferred one awaits   touch.c     recency
+ *   evaluate.c  lookups                                      defer.c     deferred requests
+ *   probe.c     verdicts without a decision                  touch.c     recency
+ *   await.c     marks of awaited stores, ETA                 wakeup.c    which may have changed
  *   book.c      open jobs, pins, chunks being loaded         store.c, load.c, run.c  commands
  *   reap.c      completions                                  news.c      changes, counters, info
  *
@@ -14,15 +16,21 @@
  *   crash     what a client leaves is told in shm/client.h
  *   fork      a child has none of the shared mappings; its calls answer before they look at one
  */
+#include "sched/await.h"
 #include "sched/book.h"
 #include "sched/counters.h"
 #include "sched/decide.h"
+#include "sched/explain.h"
 #include "sched/judge.h"
 #include "sched/list.h"
 #include "sched/spillway.h"
 #include "sched/view.h"
+#include "sched/waits.h"
+#include "sched/wakeup.h"
 #include "shm/lane.h"
 #include "shm/pool.h"
+
+#include <string.h>
 
 #define SPW_CANCELLED_KEPT 64u
 
@@ -36,9 +44,16 @@ struct spw_scratch {
 };
 
 /* Notices that nobody is there who could answer. */
-struct spw_watch {
+struct spw_lookout {
     uint32_t calls;
     uint64_t since_ns; /* something has been waited for since then or the last look, 0 = nothing */
+};
+
+/* A tier that has to be asked what it has: it may answer RETRY, or PENDING for what it has begun to
+ * bring. Asked about chunks that no shard has; told by spw_wakeup_record() of answers that come. */
+struct spw_beyond {
+    uint8_t (*ask)(void *ctx, uint64_t tag); /* enum spw_verdict */
+    void *ctx;
 };
 
 struct spw_client {
@@ -54,9 +69,17 @@ struct spw_client {
     uint64_t timeout_ns;
     uint64_t up;     /* bit k: worker k is up, as of the last step */
     uint64_t bereft; /* bit k: worker k is dead and so is the daemon: nobody will ever say so */
-    uint64_t epoch;  /* raised when what is no chunk's news may change decisions */
-    uint64_t loading_epoch;
-    uint64_t to_ring; /* bit k: commands sent in this step */
+    uint64_t loading_epoch;       /* raised when the set of chunks being loaded changes  */
+    uint64_t loading_told;        /* as of the last step, to those that wait for it      */
+    uint64_t (*clock)(void *ctx); /* CLOCK_MONOTONIC, or the caller's              */
+    void *clock_ctx;
+    uint64_t now_ns; /* of this step */
+    uint64_t requests_opened;
+    uint32_t requests_open;
+    struct spw_awaits awaits;
+    struct spw_wakeup wakeup;
+    const struct spw_beyond *beyond; /* NULL: there is no such tier */
+    uint64_t to_ring;                /* bit k: commands sent in this step */
     struct spw_change_log changes;
     struct spw_views views;
     struct spw_view_counts counted; /* of the views, as already added to the counters */
@@ -64,7 +87,7 @@ struct spw_client {
     struct spw_lane_consumer completion[SPW_WORKERS_MAX];
     struct spw_book book;
     struct spw_scratch scratch[SPW_MAX_GROUPS];
-    struct spw_watch watch;
+    struct spw_lookout lookout;
     struct spw_ticket cancelled[SPW_CANCELLED_KEPT]; /* the last ones */
     uint64_t cancels;
     struct spw_link spaces;
@@ -79,7 +102,14 @@ struct spw_space {
     uint32_t blocks_per_chunk;
     uint32_t scope;
     bool gpu_prefix_cache;
+    bool no_await;
+    bool priced; /* instead of a budget */
     uint64_t budget_tokens;
+    uint64_t price; /* 0: 1 + queue */
+    uint64_t queue; /* requests that wait for the engine, as it says */
+    uint64_t prefill_tokens_per_s;
+    struct spw_wait_limits limits;
+    uint64_t nominal_bytes[SPW_MAX_GROUPS]; /* of a part */
     struct spw_groups groups;
     uint32_t rank_worker[SPW_MAX_RANKS];
     uint64_t own_workers;                 /* bit k: copies for a rank of this client */
@@ -112,18 +142,13 @@ struct spw_boundary {
 
 #define SPW_BOUNDARIES_MAX 64u
 
-/* A request that was told to wait, and what for. */
+/* A request that was told to wait. */
 struct spw_deferral {
     bool stands;
-    uint64_t step;
-    uint64_t epoch;
+    bool on_chunks; /* waits for chunks, else for the set of those being loaded */
     uint64_t loading_epoch;
-    uint64_t records; /* drained by then */
     uint64_t computed_tokens;
     uint64_t keys_version;
-    uint32_t count;
-    uint64_t tag[SPW_DECIDE_WAITS_MAX];
-    uint64_t word[SPW_DECIDE_WAITS_MAX];
     struct spw_decision decision;
 };
 
@@ -131,6 +156,8 @@ struct spw_request {
     struct spw_link link;
     struct spw_client *client;
     struct spw_space *space;
+    uint64_t number; /* in this client, from 1 */
+    uint64_t tag;    /* the engine's own       */
     uint32_t flags;
     uint64_t prompt_tokens;
     uint64_t tokens;
@@ -142,7 +169,23 @@ struct spw_request {
     struct spw_link jobs;
     uint32_t running; /* of these: asked and not answered, or run and not completed */
     struct spw_deferral deferral;
+    struct spw_wait_clock clock;
+    struct spw_wait_sample sample;
+    struct spw_waiter waiter;
+    struct spw_marks marks;
 };
+
+/* Options and results that may grow later: those of a caller built with an earlier header end
+ * sooner, and what they lack is 0. True if @theirs_bytes is at least the first version's. */
+static inline bool spw_take_options(void *mine, uint64_t mine_bytes, const void *theirs,
+                                    uint32_t theirs_bytes, uint64_t first_bytes)
+{
+    if (theirs_bytes < first_bytes)
+        return false;
+    memset(mine, 0, mine_bytes);
+    memcpy(mine, theirs, theirs_bytes < mine_bytes ? theirs_bytes : mine_bytes);
+    return true;
+}
 
 static inline void spw_count(struct spw_client *client, enum spw_client_counter counter,
                              uint64_t amount)
@@ -167,6 +210,22 @@ bool spw_worker_up(const struct spw_client *client, uint32_t k, uint64_t *out_in
 void spw_space_refresh(struct spw_space *space);
 /** Wake worker @k: at once, or when the step ends. */
 void spw_client_ring(struct spw_client *client, uint32_t k);
+
+/* ---- defer.c --------------------------------------------------------------------------------- */
+
+/** The clock that waits are measured by, now. */
+uint64_t spw_client_now(const struct spw_client *client);
+/** Nothing has happened that can change what this deferred request was told. O(1). */
+bool spw_defer_stands(const struct spw_request *request, uint64_t computed_tokens);
+/** An evaluation begins: how far it has waited long enough, by kind of wait, in tokens. */
+void spw_defer_pause(struct spw_request *request, uint64_t out_expired[SPW_WAIT_KINDS]);
+/** It ended: remember what it waits for, or end its wait. Fills @decision->waited_ns. */
+void spw_defer_settle(struct spw_request *request, const struct spw_decision_core *core,
+                      struct spw_decision *decision);
+/** The request is given up while it may wait. Any number of times. */
+void spw_defer_cancel(struct spw_request *request);
+/** A transfer of this request has ended. */
+void spw_defer_transfer_ended(struct spw_request *request);
 
 /* ---- space.c, request.c ---------------------------------------------------------------------- */
 

@@ -154,7 +154,7 @@ static int begin(struct spw_request *request, uint32_t rank, const struct spw_ch
 int spw_load_begin(struct spw_request *request, const struct spw_decision *decision, uint32_t rank,
                    const struct spw_chunk_ref *chunks, uint32_t count, uint64_t cookie)
 {
-    if (!request || !decision || decision->size_bytes < sizeof(*decision) ||
+    if (!request || !decision || decision->size_bytes < offsetof(struct spw_decision, eta_ns) ||
         rank >= request->space->ranks || !chunks || count == 0 ||
         decision->action != SPW_ACTION_LOAD)
         return -EINVAL;

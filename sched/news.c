@@ -71,6 +71,20 @@ int spw_kv_blocks(struct spw_client *client, void **out_start, uint64_t *out_blo
     return 0;
 }
 
+int spw_waits(struct spw_client *client, uint32_t outcome, struct spw_wait_histogram *out_histogram)
+{
+    int rc = client ? spw_client_check(client) : -EINVAL;
+    if (rc < 0)
+        return rc;
+    if (outcome >= SPW_WAIT_OUTCOMES || !out_histogram)
+        return -EINVAL;
+    struct spw_wait_summary summary;
+    spw_wait_record_read(&client->own->head->wait[outcome], &summary);
+    *out_histogram = (struct spw_wait_histogram){.count = summary.count, .sum_ns = summary.sum_ns};
+    memcpy(out_histogram->bucket, summary.bucket, sizeof(summary.bucket));
+    return 0;
+}
+
 int spw_counters(struct spw_client *client, uint64_t *out_values, uint32_t max)
 {
     int rc = client ? spw_client_check(client) : -EINVAL;

@@ -7,8 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BYTES_MAX  (1ull << 40) /* of any array here                           */
-#define EXPECT_MAX (1ull << 20) /* chunks that room is made for before they come */
+#define BYTES_MAX          (1ull << 40) /* of any array here                           */
+#define CONFIG_FIRST_BYTES offsetof(struct spw_request_config, tag)
+#define EXPECT_MAX         (1ull << 20) /* chunks that room is made for before they come */
 
 /* Grow *@array to @room things of @bytes each. */
 static int grow(void *array, uint64_t room, uint64_t bytes)
@@ -53,11 +54,15 @@ static int grow_keys(struct spw_keys *keys, uint64_t room)
 int spw_request_open(struct spw_space *space, const struct spw_request_config *config,
                      struct spw_request **out_request)
 {
-    if (!space || !config || !out_request || config->size_bytes < sizeof(*config) ||
-        config->flags & ~SPW_REQUEST_NO_READ || config->prompt_tokens > SPW_TOKENS_MAX ||
-        config->expect_tokens > SPW_TOKENS_MAX)
+    struct spw_request_config mine;
+    if (!space || !config || !out_request ||
+        !spw_take_options(&mine, sizeof(mine), config, config->size_bytes, CONFIG_FIRST_BYTES) ||
+        mine.flags & ~SPW_REQUEST_NO_READ || mine.prompt_tokens > SPW_TOKENS_MAX ||
+        mine.expect_tokens > SPW_TOKENS_MAX)
         return -EINVAL;
     int rc = spw_client_check(space->client);
+    if (rc == 0)
+        rc = spw_wakeup_room(&space->client->wakeup, space->client->requests_open + 1);
     if (rc < 0)
         return rc;
     struct spw_request *request = calloc(1, sizeof(*request));
@@ -65,10 +70,13 @@ int spw_request_open(struct spw_space *space, const struct spw_request_config *c
         return -ENOMEM;
     request->client = space->client;
     request->space = space;
-    request->flags = config->flags;
-    request->prompt_tokens = config->prompt_tokens;
-    request->tokens = config->prompt_tokens;
-    request->expect_tokens = config->expect_tokens ? config->expect_tokens : config->prompt_tokens;
+    request->number = ++space->client->requests_opened;
+    request->tag = mine.tag;
+    request->flags = mine.flags;
+    request->prompt_tokens = mine.prompt_tokens;
+    request->tokens = mine.prompt_tokens;
+    request->expect_tokens = mine.expect_tokens ? mine.expect_tokens : mine.prompt_tokens;
+    space->client->requests_open++;
     spw_link_init(&request->jobs);
     spw_list_append(&space->client->requests, &request->link);
     *out_request = request;
@@ -78,6 +86,9 @@ int spw_request_open(struct spw_space *space, const struct spw_request_config *c
 void spw_request_free(struct spw_request *request)
 {
     spw_list_remove(&request->link);
+    request->client->requests_open--;
+    spw_wakeup_forget(&request->client->wakeup, &request->waiter);
+    free(request->marks.slot);
     for (uint32_t g = 0; g < SPW_MAX_GROUPS; g++) {
         free(request->keys[g].tag);
         free(request->keys[g].second);
@@ -88,7 +99,23 @@ void spw_request_free(struct spw_request *request)
     free(request);
 }
 
+uint64_t spw_request_tag(const struct spw_request *request)
+{
+    return request ? request->tag : 0;
+}
+
 /* ---- keys ------------------------------------------------------------------------------------ */
+
+/* Each chunk that has a key, and one tail, may be waited for at every rank. */
+static int grow_marks(struct spw_request *request)
+{
+    uint64_t chunks = request->space->groups.count;
+    if (request->space->no_await)
+        return 0;
+    for (uint32_t g = 0; g < request->space->groups.count; g++)
+        chunks += request->keys[g].room;
+    return spw_marks_grow(&request->marks, chunks, request->space->ranks);
+}
 
 static int prepare_keys(struct spw_request *request, uint32_t group, uint32_t key_bytes,
                         uint64_t count)
@@ -108,6 +135,8 @@ static int prepare_keys(struct spw_request *request, uint32_t group, uint32_t ke
         if (grow_keys(keys, room > more ? room : more) < 0)
             return -ENOMEM;
     }
+    if (grow_marks(request) < 0)
+        return -ENOMEM;
     return grow_scratch(request->client, group, room);
 }
 

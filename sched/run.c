@@ -149,7 +149,7 @@ static void leave_all(struct spw_request *request, bool stores_go_on)
         else
             leave(client, job);
     }
-    request->deferral.stands = false;
+    spw_defer_cancel(request);
 }
 
 int spw_request_cancel(struct spw_request *request)

@@ -16,7 +16,12 @@
 #include <string.h>
 #include <time.h>
 
-#define POLL_NS 200000ull
+#define POLL_NS            200000ull
+#define USUAL_PRICE        4u
+#define WAIT_LIMIT_NS      300000000000ull /* usual ones */
+#define RETRY_LIMIT_NS     1000000000ull
+#define WAIT_LIMIT_MAX_NS  UINT64_C(86400000000000)
+#define CONFIG_FIRST_BYTES offsetof(struct spw_space_config, recompute_price)
 
 /* What the mailbox holds for SPW_MAIL_OPEN_SPACE. */
 struct open_space_mail {
@@ -84,6 +89,44 @@ static int await_reply(struct spw_client *client, uint64_t seq, struct spw_error
 
 /* ---- what a configuration says --------------------------------------------------------------- */
 
+static int check_auto(const struct spw_space_config *config, struct spw_error *err)
+{
+    if (config->recompute_scope != SPW_SCOPE_REQUEST)
+        return spw_fail(err, -EINVAL,
+                        "space: max_recompute_pending_tokens = auto bounds the request's loss: "
+                        "recompute_scope must be request (0), not %" PRIu32,
+                        config->recompute_scope);
+    if (config->prefill_tokens_per_s == 0)
+        return spw_fail(err, -EINVAL,
+                        "space: max_recompute_pending_tokens = auto needs prefill_tokens_per_s, "
+                        "at least 1");
+    if (config->recompute_price > SPW_PRICE_MAX && config->recompute_price != SPW_PRICE_QUEUE)
+        return spw_fail(err, -EINVAL,
+                        "space: recompute_price is %" PRIu32
+                        ", must be 1 to %u, SPW_PRICE_QUEUE, or 0 for %u",
+                        config->recompute_price, SPW_PRICE_MAX, USUAL_PRICE);
+    return 0;
+}
+
+static int check_waits(const struct spw_space_config *config, struct spw_error *err)
+{
+    if (config->max_recompute_pending_tokens < 0 &&
+        config->max_recompute_pending_tokens != SPW_RECOMPUTE_AUTO)
+        return spw_fail(err, -EINVAL,
+                        "space: max_recompute_pending_tokens is %" PRId64 ", must be 0 to %" PRId64
+                        ", or SPW_RECOMPUTE_AUTO",
+                        config->max_recompute_pending_tokens, INT64_MAX);
+    if (config->recompute_scope > SPW_SCOPE_GROUP)
+        return spw_fail(err, -EINVAL, "space: no recompute_scope %" PRIu32,
+                        config->recompute_scope);
+    if (config->wait_limit_ns > WAIT_LIMIT_MAX_NS || config->retry_limit_ns > WAIT_LIMIT_MAX_NS)
+        return spw_fail(err, -EINVAL,
+                        "space: wait_limit_ns is %" PRIu64 ", retry_limit_ns is %" PRIu64
+                        "; each must be at most a day, %" PRIu64,
+                        config->wait_limit_ns, config->retry_limit_ns, WAIT_LIMIT_MAX_NS);
+    return config->max_recompute_pending_tokens == SPW_RECOMPUTE_AUTO ? check_auto(config, err) : 0;
+}
+
 static int check_sizes(const struct spw_client *client, const struct spw_space_config *config,
                        struct spw_error *err)
 {
@@ -98,13 +141,9 @@ static int check_sizes(const struct spw_client *client, const struct spw_space_c
                         config->blocks_per_chunk, SPW_CHUNK_BLOCKS_MAX);
     if (!config->fingerprint || !config->fingerprint[0] || strlen(config->fingerprint) > 255)
         return spw_fail(err, -EINVAL, "space: the fingerprint must have 1 to 255 bytes");
-    if (config->max_recompute_pending_tokens < 0)
-        return spw_fail(err, -EINVAL,
-                        "space: max_recompute_pending_tokens is %" PRId64 ", must not be negative",
-                        config->max_recompute_pending_tokens);
-    if (config->recompute_scope > SPW_SCOPE_GROUP)
-        return spw_fail(err, -EINVAL, "space: no recompute_scope %" PRIu32,
-                        config->recompute_scope);
+    int rc = check_waits(config, err);
+    if (rc < 0)
+        return rc;
     for (uint32_t r = 0; r < config->ranks; r++)
         if (config->rank_worker[r] >= client->workers)
             return spw_fail(err, -EINVAL,
@@ -175,7 +214,20 @@ static void fill_space(struct spw_space *space, const struct spw_space_config *c
     space->blocks_per_chunk = config->blocks_per_chunk;
     space->scope = config->recompute_scope;
     space->gpu_prefix_cache = config->gpu_prefix_cache != 0;
-    space->budget_tokens = (uint64_t)config->max_recompute_pending_tokens;
+    space->no_await = config->no_await != 0;
+    space->priced = config->max_recompute_pending_tokens == SPW_RECOMPUTE_AUTO;
+    space->budget_tokens = space->priced ? 0 : (uint64_t)config->max_recompute_pending_tokens;
+    space->price = config->recompute_price ? config->recompute_price : USUAL_PRICE;
+    if (config->recompute_price == SPW_PRICE_QUEUE)
+        space->price = 0;
+    space->prefill_tokens_per_s = config->prefill_tokens_per_s;
+    space->limits.ns[SPW_WAIT_FOR_PENDING] =
+        config->wait_limit_ns ? config->wait_limit_ns : WAIT_LIMIT_NS;
+    space->limits.ns[SPW_WAIT_FOR_RETRY] =
+        config->retry_limit_ns ? config->retry_limit_ns : RETRY_LIMIT_NS;
+    for (uint32_t g = 0; g < config->groups; g++)
+        space->nominal_bytes[g] = config->group[g].nominal_bytes ? config->group[g].nominal_bytes
+                                                                 : config->group[g].chunk_bytes;
     for (uint32_t r = 0; r < config->ranks; r++) {
         space->rank_worker[r] = config->rank_worker[r];
         space->own_workers |= 1ull << config->rank_worker[r];
@@ -220,13 +272,23 @@ int spw_space_open(struct spw_client *client, const struct spw_space_config *con
     int rc = client ? spw_client_check(client) : -EINVAL;
     if (rc < 0)
         return rc;
-    if (config && out_space && config->size_bytes >= sizeof(*config))
-        rc = open_space(client, config, out_space, &err);
+    struct spw_space_config mine;
+    if (config && out_space &&
+        spw_take_options(&mine, sizeof(mine), config, config->size_bytes, CONFIG_FIRST_BYTES))
+        rc = open_space(client, &mine, out_space, &err);
     else
         rc = spw_fail(&err, -EINVAL, "space: no configuration, or its size_bytes is not set");
     if (rc < 0 && error_text && error_bytes > 0)
         snprintf(error_text, error_bytes, "%s", err.text[0] ? err.text : strerror(-rc));
     return rc;
+}
+
+int spw_space_queue(struct spw_space *space, uint64_t requests)
+{
+    if (!space)
+        return -EINVAL;
+    space->queue = requests;
+    return 0;
 }
 
 void spw_space_free(struct spw_space *space)

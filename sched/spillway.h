@@ -54,6 +54,8 @@ struct spw_attach_options {
     uint64_t timeout_ns; /* how long to wait for the workers' acknowledgements, 0 = 5 s    */
     uint32_t changes;    /* room for change events between two reads, 0 = none wanted      */
     int64_t uid;         /* owner of the pool, -1 = this process's effective user          */
+    uint64_t (*now_ns)(void *ctx); /* clock that waits are measured by; NULL = CLOCK_MONOTONIC */
+    void *clock_ctx;
 };
 
 /** Version of the library, e.g. "0.1.0"; static. */
@@ -93,9 +95,17 @@ struct spw_space_config {
     const uint32_t *rank_worker; /* worker (GPU) that copies for each rank of this client    */
     const char *fingerprint;     /* everything that must agree for bytes to be interchangeable,
                                     at most 255 bytes, kept for people to read                */
-    int64_t max_recompute_pending_tokens; /* 0 = always wait; negative is refused (-EINVAL)   */
+    int64_t max_recompute_pending_tokens; /* 0 = always wait, SPW_RECOMPUTE_AUTO = by price; other
+                                             negative values are refused (-EINVAL)            */
     uint32_t recompute_scope;             /* enum spw_recompute_scope, 0 = request            */
     uint32_t gpu_prefix_cache; /* 1: a chunk being loaded for one request makes others wait   */
+    uint32_t recompute_price;  /* auto: a second of prefill is worth so many of waiting, 1 to
+                                  SPW_PRICE_MAX; 0 = 4; SPW_PRICE_QUEUE = 1 + spw_space_queue() */
+    uint32_t no_await;         /* 1: stores that its requests wait for don't go first          */
+    uint64_t prefill_tokens_per_s; /* auto: how fast this engine computes; required, else ignored */
+    uint64_t wait_limit_ns;  /* longest wait of a request for a prefix, 0 = 300 s, at most a day;
+                                  after it what still pends reads MISS for that request        */
+    uint64_t retry_limit_ns; /* the same for what nobody knows yet (RETRY), 0 = 1 s          */
 };
 
 #define SPW_RECOMPUTE_AUTO INT64_MIN  /* max_recompute_pending_tokens: priced, not counted    */
@@ -124,6 +134,10 @@ SPW_API int spw_recompute_price_parse(const char *text, uint32_t *out_price, cha
 SPW_API int spw_space_open(struct spw_client *client, const struct spw_space_config *config,
                            struct spw_space **out_space, char *error_text, uint64_t error_bytes);
 
+/** Tell how many requests of this engine wait for its GPU: with SPW_PRICE_QUEUE a second of prefill
+ * costs all of them one. Any time. */
+SPW_API int spw_space_queue(struct spw_space *space, uint64_t requests);
+
 /** Forget every chunk of the space, in every shard; what is being stored is not kept either, and
  * reserves are refused (-ESTALE) up to the next step. A SPW_COMPLETION_RESET follows. -EAGAIN a
  * lane is full: nothing was done. */
@@ -149,10 +163,14 @@ struct spw_request_config {
     uint32_t flags;         /* SPW_REQUEST_*                                   */
     uint64_t prompt_tokens; /* tokens of the prompt                            */
     uint64_t expect_tokens; /* room reserved for keys at once; 0 = the prompt  */
+    uint64_t tag;           /* the engine's own number of it, shown by `spillway explain` */
 };
 
 SPW_API int spw_request_open(struct spw_space *space, const struct spw_request_config *config,
                              struct spw_request **out_request);
+
+/** The tag given when it was opened. */
+SPW_API uint64_t spw_request_tag(const struct spw_request *request);
 
 /**
  * Append keys of whole chunks of @group: key i is the engine's own prefix hash over all tokens up
@@ -191,6 +209,9 @@ struct spw_decision {
     uint32_t deciding_group;    /* ... and its group, UINT32_MAX = none did               */
     uint32_t repeated;          /* 1: no news since this request was deferred, O(1)       */
     struct spw_need need[SPW_MAX_GROUPS];
+    uint64_t eta_ns; /* until what it waits for, or what was given up (recomputed_tokens), will be
+                           stored; UINT64_MAX = not known; 0 where nothing pends               */
+    uint64_t waited_ns; /* how long this wait took so far, or took: 0 without one              */
 };
 
 /**
@@ -202,11 +223,39 @@ struct spw_decision {
  * ends (not a deferral) touches the request's chunks, deepest first.
  *
  * A deferred request is deferred again at once (repeated = 1) while nothing that it waits for has
- * changed. A chunk that was a HIT and is evicted meanwhile is noticed when that settles, or after
- * some steps.
+ * changed; spw_woken() tells which have. A chunk that was a HIT and is evicted meanwhile is noticed
+ * when that settles. The stores it waits for go first at their workers until it is decided,
+ * cancelled or finished.
  */
 SPW_API int spw_lookup(struct spw_request *request, uint64_t computed_tokens, int in_flight,
                        struct spw_decision *out_decision);
+
+#define SPW_CHUNK_TAIL UINT64_MAX /* index of a chunk reference: the chosen tail's object */
+
+/** One chunk of a request. */
+struct spw_chunk_ref {
+    uint32_t group;
+    uint32_t reserved;
+    uint64_t index; /* in the order of spw_request_extend(), or SPW_CHUNK_TAIL with `boundary` */
+    uint64_t boundary;
+};
+
+/**
+ * The deferred requests that may have changed since they were asked last: news of what they wait
+ * for, a worker that came or went, a transfer that ended, a limit that was reached. Each is handed
+ * out once, the longest known first; asking any other one again says "repeated". After
+ * spw_step_begin(), inside the step; returns how many were written, 0 at the end. What costs time is
+ * news, not the number of requests that wait.
+ */
+SPW_API int spw_woken(struct spw_client *client, struct spw_request **out_requests, uint32_t max);
+
+/**
+ * When a chunk that is pending will be readable, at all ranks: *out_eta_ns from now on, UINT64_MAX
+ * if its stream has stalled or is not known well enough. -ENOENT it is not pending. Inside a step
+ * only.
+ */
+SPW_API int spw_request_eta(struct spw_request *request, const struct spw_chunk_ref *chunk,
+                            uint64_t *out_eta_ns);
 
 /** Verdicts of arbitrary keys, for connectors that scan by themselves: out_verdicts[i] is an enum
  * spw_verdict as a byte. Inside a step only. Nothing is touched. */
@@ -220,16 +269,6 @@ SPW_API int spw_request_probe(struct spw_request *request, uint32_t group, uint6
 SPW_API int spw_touch(struct spw_request *request);
 
 /* ---- jobs ------------------------------------------------------------------------------------ */
-
-#define SPW_CHUNK_TAIL UINT64_MAX /* index of a chunk reference: the chosen tail's object */
-
-/** One chunk of a request. */
-struct spw_chunk_ref {
-    uint32_t group;
-    uint32_t reserved;
-    uint64_t index; /* in the order of spw_request_extend(), or SPW_CHUNK_TAIL with `boundary` */
-    uint64_t boundary;
-};
 
 /** What a rank process needs to run a job that a scheduler prepared; plain bytes, may be sent to
  * another process of the same pool. */
@@ -357,6 +396,17 @@ struct spw_info {
     uint64_t replica_bytes;
 };
 SPW_API int spw_get_info(struct spw_client *client, struct spw_info *out_info);
+
+/** How long deferred requests waited, of one way in which waits end. */
+struct spw_wait_histogram {
+    uint64_t count;
+    uint64_t sum_ns;
+    uint64_t
+        bucket[32]; /* b: waits below 2^b microseconds that no lower one counts; the last: all */
+};
+/** Waits of this client's requests that ended by @outcome (enum spw_wait_outcome). -EINVAL. */
+SPW_API int spw_waits(struct spw_client *client, uint32_t outcome,
+                      struct spw_wait_histogram *out_histogram);
 
 /** Copy this client's counters; returns how many there are. Names by index, static, NULL beyond. */
 SPW_API int spw_counters(struct spw_client *client, uint64_t *out_values, uint32_t max);

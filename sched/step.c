@@ -35,7 +35,7 @@ static void look_who_is_up(struct spw_client *client)
         if (spw_worker_up(client, k, &incarnation))
             up |= 1ull << k;
     if (up != client->up)
-        client->epoch++;
+        spw_wakeup_all(&client->wakeup);
     client->up = up;
 }
 
@@ -69,7 +69,7 @@ void spw_space_refresh(struct spw_space *space)
         judge->mask[0] = 0;
     }
     if (!same)
-        client->epoch++;
+        spw_wakeup_all(&client->wakeup);
     for (uint32_t k = 0; k < client->workers; k++)
         space->generation[k] =
             spw_load_relaxed(&client->pool.feed[k]->space_generation[space->number]);
@@ -97,7 +97,7 @@ static void update_views(struct spw_client *client, uint64_t budget)
             spw_client_step_applied(client->own, k, client->views.view[k].position);
     }
     if (client->views.live != live || client->views.counts.resyncs != resyncs)
-        client->epoch++;
+        spw_wakeup_all(&client->wakeup);
 }
 
 int spw_step_begin(struct spw_client *client)
@@ -116,10 +116,15 @@ int spw_step_begin(struct spw_client *client)
         position[k] = client->views.view[k].position;
     client->step = spw_client_step_begin(client->own, position);
     client->in_step = true;
+    client->now_ns = spw_client_now(client);
     update_views(client, RESYNC_BUDGET);
     look_who_is_up(client);
     for (struct spw_link *at = client->spaces.after; at != &client->spaces; at = at->after)
         spw_space_refresh(SPW_LINKED(at, struct spw_space, link));
+    if (client->loading_epoch != client->loading_told)
+        spw_wakeup_loading(&client->wakeup);
+    client->loading_told = client->loading_epoch;
+    spw_wakeup_due(&client->wakeup, client->now_ns);
     spw_count(client, SPW_CLIENT_steps, 1);
     count_views(client);
     records = client->views.counts.records - records;

@@ -75,6 +75,8 @@ static int apply(struct spw_views *views, struct spw_view *view, const struct sp
     int old = set_state(views, view, update->digest[0], now);
     if (old < 0)
         return old;
+    if (views->wakeup && old != (int)now)
+        spw_wakeup_record(views->wakeup, update->digest[0]);
     if (view->phase == SPW_VIEW_LIVE && now == SPW_REPLICA_READY && old != SPW_REPLICA_READY)
         spw_change_log_put(views->log, &view->table, view->worker, SPW_CHANGE_STORED, update);
     if (view->phase == SPW_VIEW_LIVE && old == SPW_REPLICA_READY && now != SPW_REPLICA_READY)

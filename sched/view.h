@@ -20,6 +20,7 @@
  */
 #include "sched/changes.h"
 #include "sched/replica.h"
+#include "sched/wakeup.h"
 #include "shm/bcast_ring.h"
 #include "shm/pool.h"
 #include "tier/table.h"
@@ -57,6 +58,7 @@ struct spw_views {
     uint32_t workers;
     uint64_t live; /* both bits of each worker whose view is LIVE */
     struct spw_change_log *log;
+    struct spw_wakeup *wakeup; /* told of each chunk that changed; NULL: nobody waits */
     struct spw_view_counts counts;
 };
 

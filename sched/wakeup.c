@@ -223,7 +223,7 @@ void spw_wakeup_forget(struct spw_wakeup *wakeup, struct spw_waiter *waiter)
 
 /* ---- waking ---------------------------------------------------------------------------------- */
 
-static void wake(struct spw_wakeup *wakeup, struct spw_waiter *waiter)
+void spw_wakeup_one(struct spw_wakeup *wakeup, struct spw_waiter *waiter)
 {
     if (waiter->state != SPW_WAITER_WAITING)
         return;
@@ -235,7 +235,7 @@ static void wake(struct spw_wakeup *wakeup, struct spw_waiter *waiter)
 static void wake_list(struct spw_wakeup *wakeup, struct spw_link *list)
 {
     while (!spw_list_empty(list))
-        wake(wakeup, SPW_LINKED(list->after, struct spw_waiter, link));
+        spw_wakeup_one(wakeup, SPW_LINKED(list->after, struct spw_waiter, link));
 }
 
 void spw_wakeup_all(struct spw_wakeup *wakeup)
@@ -262,10 +262,10 @@ void spw_wakeup_wake_tag(struct spw_wakeup *wakeup, uint64_t tag)
         first = watch_at(watch->same.after);
         spw_list_remove(&watch->same);
         watch->stands = false;
-        wake(wakeup, watch->waiter);
+        spw_wakeup_one(wakeup, watch->waiter);
     }
     first->stands = false;
-    wake(wakeup, first->waiter);
+    spw_wakeup_one(wakeup, first->waiter);
 }
 
 void spw_wakeup_wake_due(struct spw_wakeup *wakeup, uint64_t now_ns)
@@ -273,7 +273,7 @@ void spw_wakeup_wake_due(struct spw_wakeup *wakeup, uint64_t now_ns)
     while (wakeup->deadlines > 0 && wakeup->deadline[0].at_ns <= now_ns) {
         struct spw_waiter *waiter = wakeup->deadline[0].waiter;
         take_deadline(wakeup, waiter);
-        wake(wakeup, waiter);
+        spw_wakeup_one(wakeup, waiter);
     }
 }
 

@@ -91,6 +91,9 @@ void spw_wakeup_wait(struct spw_wakeup *wakeup, struct spw_waiter *waiter, const
 /** It waits no more, and needn't be handed out. Fine for one that never waited. */
 void spw_wakeup_forget(struct spw_wakeup *wakeup, struct spw_waiter *waiter);
 
+/** This one may have changed; nothing happens to one that doesn't wait. */
+void spw_wakeup_one(struct spw_wakeup *wakeup, struct spw_waiter *waiter);
+
 /** Everything may have changed: wake all. */
 void spw_wakeup_all(struct spw_wakeup *wakeup);
 

@@ -170,6 +170,37 @@ static bool same_chunk(const struct spw_entry_copy *entry, const struct spw_chun
            entry->key_bytes == key->key_bytes && !memcmp(entry->key, key->key, key->key_bytes);
 }
 
+/* Cells of @tag in probe order. */
+struct probe {
+    uint32_t bucket;
+    uint32_t cell;
+    uint32_t passed;
+};
+
+/* Next slot whose cell has @tag, from @at on; false at the end of the probe. */
+static bool probe_next(const struct spw_table_view *view, uint64_t tag, struct probe *at,
+                       uint32_t *out_slot)
+{
+    while (at->passed < view->buckets) {
+        const struct spw_index_bucket *line = &view->index[at->bucket];
+        while (at->cell < BUCKET_CELLS) {
+            /* [TB-2] acquire: the entry is whole */
+            uint64_t cell = spw_load_acquire(&line->cell[at->cell++]);
+            if (cell_tag_is(cell, tag) && (uint32_t)cell - 1 < view->slots) {
+                *out_slot = (uint32_t)cell - 1;
+                return true;
+            }
+        }
+        /* [TB-3] acquire: who has seen a cell further on sees that this bucket was passed */
+        if (spw_load_acquire(&line->passed) == 0)
+            return false;
+        at->bucket = next_bucket(view, at->bucket);
+        at->cell = 0;
+        at->passed++;
+    }
+    return false;
+}
+
 /* What a probe has come across so far. */
 struct finding {
     const struct spw_chunk_key *key;
@@ -204,27 +235,35 @@ int spw_table_find(const struct spw_table_view *view, const struct spw_chunk_key
         return -ENOENT;
     struct spw_entry_copy best;
     struct finding found = {.key = key, .best = &best};
-    uint64_t tag = key->digest[0];
-    uint32_t bucket = home_bucket(view, tag);
-    for (uint32_t i = 0; i < view->buckets && !found.ready; i++) {
-        const struct spw_index_bucket *line = &view->index[bucket];
-        for (uint32_t c = 0; c < BUCKET_CELLS && !found.ready; c++) {
-            /* [TB-2] acquire: the entry is whole */
-            uint64_t cell = spw_load_acquire(&line->cell[c]);
-            if (cell_tag_is(cell, tag))
-                consider(view, (uint32_t)cell - 1, &found);
-        }
-        /* [TB-3] acquire: who has seen a cell further on sees that this bucket was passed */
-        if (spw_load_acquire(&line->passed) == 0)
-            break;
-        bucket = next_bucket(view, bucket);
-    }
+    struct probe at = {.bucket = home_bucket(view, key->digest[0])};
+    uint32_t slot;
+    while (!found.ready && probe_next(view, key->digest[0], &at, &slot))
+        consider(view, slot, &found);
     if (found.unclear && !found.ready)
         return -EAGAIN;
     if (!found.ready && !found.retired)
         return -ENOENT;
     *out_entry = best;
     return 0;
+}
+
+int spw_table_find_filling(const struct spw_table_view *view, const uint64_t digest[2],
+                           struct spw_entry_copy *out_entry)
+{
+    struct probe at = {.bucket = home_bucket(view, digest[0])};
+    bool unclear = false;
+    uint32_t slot;
+    while (probe_next(view, digest[0], &at, &slot)) {
+        struct spw_entry_copy entry;
+        int rc = spw_table_read(view, slot, false, &entry);
+        unclear = unclear || rc == -EAGAIN;
+        if (rc < 0 || entry.state != SPW_FILLING || entry.digest[0] != digest[0] ||
+            entry.digest[1] != digest[1])
+            continue;
+        memcpy(out_entry, &entry, offsetof(struct spw_entry_copy, key));
+        return 0;
+    }
+    return unclear ? -EAGAIN : -ENOENT;
 }
 
 /* ---- writer ---------------------------------------------------------------------------------- */
@@ -269,41 +308,11 @@ void spw_table_place(struct spw_table *table, uint32_t slot, uint64_t place_byte
     spw_store_relaxed(&table->entry[slot].place_bytes, place_bytes);
 }
 
-/* Cells of @tag in probe order, for the table's own writer. */
-struct probe {
-    uint32_t bucket;
-    uint32_t cell;
-    uint32_t passed;
-};
-
-/* Next cell with @tag, from @at on; false at the end of the probe. */
-static bool probe_next(const struct spw_table *table, uint64_t tag, struct probe *at,
-                       uint32_t *out_slot)
-{
-    const struct spw_table_view *view = &table->view;
-    while (at->passed < view->buckets) {
-        const struct spw_index_bucket *line = &view->index[at->bucket];
-        while (at->cell < BUCKET_CELLS) {
-            uint64_t cell = spw_load_relaxed(&line->cell[at->cell++]);
-            if (cell_tag_is(cell, tag) && (uint32_t)cell - 1 < view->slots) {
-                *out_slot = (uint32_t)cell - 1;
-                return true;
-            }
-        }
-        if (spw_load_relaxed(&line->passed) == 0)
-            return false;
-        at->bucket = next_bucket(view, at->bucket);
-        at->cell = 0;
-        at->passed++;
-    }
-    return false;
-}
-
 int64_t spw_table_live(const struct spw_table *table, const struct spw_chunk_key *key)
 {
     struct probe at = {.bucket = home_bucket(&table->view, key->digest[0])};
     uint32_t slot;
-    while (probe_next(table, key->digest[0], &at, &slot)) {
+    while (probe_next(&table->view, key->digest[0], &at, &slot)) {
         struct spw_entry_copy entry;
         copy_fields(&table->view.entry[slot], &entry);
         if (!spw_entry_live(entry.state))
@@ -319,7 +328,7 @@ int64_t spw_table_by_tag(const struct spw_table *table, uint64_t tag, uint32_t e
 {
     struct probe at = {.bucket = home_bucket(&table->view, tag)};
     uint32_t slot;
-    while (probe_next(table, tag, &at, &slot)) {
+    while (probe_next(&table->view, tag, &at, &slot)) {
         const struct spw_entry *entry = &table->view.entry[slot];
         if (slot != except && spw_load_relaxed(&entry->digest[0]) == tag &&
             spw_entry_live(SPW_PACKED_STATE(spw_load_relaxed(&entry->packed))))

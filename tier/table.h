@@ -78,6 +78,13 @@ int spw_table_state(const struct spw_table_view *view, uint32_t slot, uint32_t *
 int spw_table_find(const struct spw_table_view *view, const struct spw_chunk_key *key,
                    struct spw_entry_copy *out_entry);
 
+/**
+ * Find the FILLING entry of this digest: where its store goes, and its place in the stream. Digests
+ * are compared, keys are not: good for a guess. No system call, bounded. 0, -ENOENT, -EAGAIN.
+ */
+int spw_table_find_filling(const struct spw_table_view *view, const uint64_t digest[2],
+                           struct spw_entry_copy *out_entry);
+
 /* ---- writer ---------------------------------------------------------------------------------- */
 
 /** Write side. Process-local; one thread of the worker. */

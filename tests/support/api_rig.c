@@ -121,6 +121,8 @@ struct spw_client *api_attach(struct api *api, uint32_t changes)
         .label = "test",
         .changes = changes,
         .uid = -1,
+        .now_ns = rig_now,
+        .clock_ctx = &api->rig,
     };
     struct spw_client *client = NULL;
     char text[256] = "";

@@ -16,7 +16,7 @@
 
 static char dir[SUPPORT_PATH_BYTES]; /* one for all rigs of a process, gone when it exits */
 
-static uint64_t rig_now(void *ctx)
+uint64_t rig_now(void *ctx)
 {
     const struct rig *rig = ctx;
     struct timespec now;

@@ -68,6 +68,8 @@ uint32_t rig_pass(struct rig *rig);
 /** Passes until nothing is done any more. */
 void rig_settle(struct rig *rig);
 void rig_advance(struct rig *rig, uint64_t ns);
+/** The clock of workers and clients; @ctx is the rig. */
+uint64_t rig_now(void *ctx);
 
 uint64_t rig_count(const struct rig *rig, uint32_t k, enum spw_worker_counter counter);
 /** Chunks offered minus all that became of them: those still open. */

@@ -1,0 +1,236 @@
+/* See await.h. Every mark and every ETA begins with a look at the worker's table: where the chunk's
+ * store goes. What is not found there has ended, or its worker is dead: nothing to wait for. */
+#include "sched/handle.h"
+
+#include <stdlib.h>
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+int spw_awaits_init(struct spw_awaits *awaits, struct spw_client_view *own)
+{
+    *awaits = (struct spw_awaits){.own = own, .slots_all = (uint64_t)own->workers * own->slots};
+    awaits->count = calloc(awaits->slots_all, sizeof(*awaits->count));
+    return awaits->count ? 0 : -ENOMEM;
+}
+
+void spw_awaits_fini(struct spw_awaits *awaits)
+{
+    free(awaits->count);
+    *awaits = (struct spw_awaits){0};
+}
+
+int spw_marks_grow(struct spw_marks *marks, uint64_t chunks, uint32_t ranks)
+{
+    uint64_t room = chunks * ranks;
+    if (room <= marks->room)
+        return 0;
+    if (chunks > UINT32_MAX)
+        return -ENOMEM;
+    uint32_t *slot = realloc(marks->slot, room * sizeof(*slot));
+    if (!slot)
+        return -ENOMEM;
+    marks->slot = slot;
+    marks->room = room;
+    return 0;
+}
+
+/* ---- where a chunk's stores are -------------------------------------------------------------- */
+
+/* Workers that have a part of @rank in work; none if the rank has its part already. */
+static uint64_t workers_at(const struct spw_space *space, uint32_t rank, uint64_t word)
+{
+    const struct spw_judge *judge = &space->judge;
+    uint64_t pairs = 0, workers = 0;
+    if (!(spw_replica_ready(word & judge->live) & judge->mask[rank]))
+        pairs = spw_replica_pending(word & judge->live) & judge->up & judge->mask[rank];
+    for (; pairs != 0; pairs &= pairs - 1)
+        workers |= 1ull << (uint32_t)__builtin_ctzll(pairs) / 2;
+    return workers;
+}
+
+static bool find_store(const struct spw_space *space, uint32_t k, const uint64_t digest[2],
+                       struct spw_entry_copy *out_entry)
+{
+    return spw_table_find_filling(&space->client->views.view[k].table, digest, out_entry) == 0;
+}
+
+static const uint64_t *digest_of(const struct spw_request *request, uint32_t group, uint64_t chunk,
+                                 uint64_t digest[2])
+{
+    digest[0] = request->keys[group].tag[chunk];
+    digest[1] = request->keys[group].second[chunk];
+    return digest;
+}
+
+/* ---- marks ----------------------------------------------------------------------------------- */
+
+static void mark(struct spw_request *request, uint64_t slot)
+{
+    struct spw_awaits *awaits = &request->client->awaits;
+    struct spw_marks *marks = &request->marks;
+    uint32_t slots = awaits->own->slots;
+    if (marks->count == marks->room || awaits->count[slot] == UINT16_MAX)
+        return; /* more parts than ranks, or more requests than are counted: some stay unmarked */
+    marks->slot[marks->count++] = (uint32_t)slot;
+    if (awaits->count[slot]++ != 0)
+        return;
+    spw_client_await(awaits->own, (uint32_t)(slot / slots), (uint32_t)(slot % slots), true);
+    awaits->changed |= 1ull << slot / slots;
+    spw_count(request->client, SPW_CLIENT_awaited, 1);
+}
+
+static void unmark_all(struct spw_request *request)
+{
+    struct spw_awaits *awaits = &request->client->awaits;
+    struct spw_marks *marks = &request->marks;
+    uint32_t slots = awaits->own->slots;
+    for (; marks->count != 0; marks->count--) {
+        uint32_t slot = marks->slot[marks->count - 1];
+        if (--awaits->count[slot] != 0)
+            continue;
+        spw_client_await(awaits->own, slot / slots, slot % slots, false);
+        awaits->changed |= 1ull << slot / slots;
+    }
+}
+
+static void tell(struct spw_awaits *awaits)
+{
+    for (; awaits->changed != 0; awaits->changed &= awaits->changed - 1)
+        spw_client_await_changed(awaits->own, (uint32_t)__builtin_ctzll(awaits->changed));
+}
+
+static void mark_chunk(struct spw_request *request, const uint64_t digest[2], uint64_t word)
+{
+    const struct spw_space *space = request->space;
+    for (uint32_t r = 0; r < space->ranks; r++)
+        for (uint64_t left = workers_at(space, r, word); left != 0; left &= left - 1) {
+            uint32_t k = (uint32_t)__builtin_ctzll(left);
+            struct spw_entry_copy entry;
+            if (find_store(space, k, digest, &entry))
+                mark(request, (uint64_t)k * request->client->awaits.own->slots + entry.slot);
+        }
+}
+
+static void mark_tail(struct spw_request *request, uint64_t boundary)
+{
+    const struct spw_boundary *keys = spw_request_find_boundary(request, boundary);
+    for (uint32_t g = 0; keys && g < request->space->groups.count; g++) {
+        const uint64_t *digest = keys->group[g].digest;
+        mark_chunk(request, digest, spw_replica_get(&request->client->views.replica, digest[0]));
+    }
+}
+
+void spw_await(struct spw_request *request, const struct spw_decision_core *core)
+{
+    struct spw_client *client = request->client;
+    unmark_all(request);
+    for (uint32_t g = 0; !request->space->no_await && g < request->space->groups.count; g++) {
+        const struct spw_scratch *scratch = &client->scratch[g];
+        uint64_t digest[2];
+        for (uint64_t i = core->await[g].first; i < core->await[g].end; i++)
+            if (scratch->verdict[i] == SPW_PENDING)
+                mark_chunk(request, digest_of(request, g, i, digest), scratch->word[i]);
+    }
+    if (!request->space->no_await && core->await_boundary != 0)
+        mark_tail(request, core->await_boundary);
+    tell(&client->awaits);
+}
+
+void spw_await_over(struct spw_request *request)
+{
+    if (request->marks.count == 0)
+        return;
+    unmark_all(request);
+    tell(&request->client->awaits);
+}
+
+/* ---- ETA ------------------------------------------------------------------------------------- */
+
+/* At worker @k: where it stands, or, if it will be marked, behind what is marked already and what
+ * was asked about before it. */
+static uint64_t eta_at(const struct spw_request *request, struct spw_eta *eta, uint32_t k,
+                       uint32_t group, const uint64_t digest[2])
+{
+    const struct spw_client *client = request->client;
+    struct spw_stream_sample *stream = &eta->stream[k];
+    uint64_t bytes = request->space->nominal_bytes[group];
+    struct spw_entry_copy entry;
+    if (!(eta->seen >> k & 1)) {
+        spw_stream_read(&client->pool.feed[k]->stream, stream);
+        eta->ahead_bytes[k] = 0;
+        eta->seen |= 1ull << k;
+    }
+    if (!find_store(request->space, k, digest, &entry))
+        return 0;
+    eta->ahead_bytes[k] += bytes;
+    uint64_t as_it_is = spw_stream_eta(stream, entry.place_bytes, bytes, client->now_ns);
+    if (request->space->no_await)
+        return as_it_is;
+    uint64_t place = spw_stream_place_awaited(stream, eta->ahead_bytes[k]);
+    uint64_t marked = spw_stream_eta(stream, place, bytes, client->now_ns);
+    return as_it_is < marked ? as_it_is : marked;
+}
+
+/* A rank has its part when the first of its workers has it; the chunk, when the last rank has. */
+static uint64_t eta_of(const struct spw_request *request, struct spw_eta *eta, uint32_t group,
+                       const uint64_t digest[2], uint64_t word)
+{
+    uint64_t last = 0;
+    for (uint32_t r = 0; r < request->space->ranks; r++) {
+        uint64_t workers = workers_at(request->space, r, word), first = workers ? UINT64_MAX : 0;
+        for (; workers != 0; workers &= workers - 1) {
+            uint64_t ns = eta_at(request, eta, (uint32_t)__builtin_ctzll(workers), group, digest);
+            first = ns < first ? ns : first;
+        }
+        last = first > last ? first : last;
+    }
+    return last;
+}
+
+uint64_t spw_await_eta(struct spw_request *request, struct spw_eta *eta, uint32_t group,
+                       uint64_t first, uint64_t end)
+{
+    const struct spw_scratch *scratch = &request->client->scratch[group];
+    uint64_t last = 0, digest[2];
+    for (uint64_t i = first; i < end; i++) {
+        if (scratch->verdict[i] != SPW_PENDING)
+            continue;
+        uint64_t ns =
+            eta_of(request, eta, group, digest_of(request, group, i, digest), scratch->word[i]);
+        last = ns > last ? ns : last;
+    }
+    return last;
+}
+
+uint64_t spw_await_tail_eta(struct spw_request *request, struct spw_eta *eta, uint64_t boundary)
+{
+    const struct spw_boundary *keys = spw_request_find_boundary(request, boundary);
+    uint64_t last = 0;
+    for (uint32_t g = 0; keys && g < request->space->groups.count; g++) {
+        const uint64_t *digest = keys->group[g].digest;
+        uint64_t word = spw_replica_get(&request->client->views.replica, digest[0]);
+        uint64_t ns = eta_of(request, eta, g, digest, word);
+        last = ns > last ? ns : last;
+    }
+    return last;
+}
+
+int spw_request_eta(struct spw_request *request, const struct spw_chunk_ref *chunk,
+                    uint64_t *out_eta_ns)
+{
+    struct spw_chunk_key key;
+    struct spw_eta eta = {.seen = 0};
+    if (!request || !chunk || !out_eta_ns)
+        return -EINVAL;
+    struct spw_client *client = request->client;
+    int rc = spw_client_check(client);
+    if (rc == 0)
+        rc = client->in_step ? spw_request_key(request, chunk, &key) : -EINVAL;
+    if (rc < 0)
+        return rc;
+    uint64_t word = spw_replica_get(&client->views.replica, key.digest[0]);
+    if (spw_judge_word(&request->space->judge, word) != SPW_PENDING)
+        return -ENOENT;
+    *out_eta_ns = eta_of(request, &eta, chunk->group, key.digest, word);
+    return 0;
+}

@@ -1,0 +1,184 @@
+/* Stores that somebody waits for: which are marked, that they go first, when they end, and the price
+ * of waiting for them; through the installed API, on the test's own clock. */
+#include "sched/handle.h"
+#include "tests/support/api_rig.h"
+
+#include <criterion/criterion.h>
+
+TestSuite(awaited, .timeout = 25);
+
+#define MS 1000000ull
+
+static struct api api;
+static struct spw_client *client;
+static struct spw_space *space;
+static struct spw_space_config space_config;
+
+static void open_pool(const struct rig_config *config)
+{
+    api_open(&api, config);
+    client = api_attach(&api, 0);
+    space_config = api_space_config(config->workers);
+    space_config.wait_limit_ns = 500 * MS;
+    space_config.retry_limit_ns = 50 * MS;
+    space = api_space(&api, client, &space_config);
+}
+
+static void close_pool(void)
+{
+    spw_detach(client);
+    api_close(&api);
+}
+
+static const struct rig_config one_worker = {.workers = 1, .capacity = 16};
+
+/* A store of @count chunks of keys from @first on, reserved and not run: pending for everybody. */
+static struct spw_completion pend(uint64_t first, uint32_t count)
+{
+    struct spw_request *stores = api_request(space, first, count);
+    struct spw_completion done = api_reserve(&api, stores, client, 0, 0, count);
+    cr_assert_eq(done.status, 0);
+    return done;
+}
+
+static void settle(const struct spw_completion *reserved)
+{
+    cr_assert_eq(api_run(client, &reserved->ticket, 0, 1), 0);
+    cr_assert_eq(api_complete(&api, client).status, 0);
+}
+
+/* Those that a step hands back. */
+static int woken(struct spw_request **out, uint32_t max)
+{
+    cr_assert_geq(spw_step_begin(client), 0);
+    int n = spw_woken(client, out, max);
+    cr_assert_eq(spw_step_end(client), 0);
+    return n;
+}
+
+/* ---- awaited stores -------------------------------------------------------------------------- */
+
+static uint32_t awaited_slots(uint32_t shard)
+{
+    uint32_t count = 0;
+    for (uint32_t slot = 0; slot < client->own->slots; slot++)
+        count += spw_client_awaits(client->own, shard, slot);
+    return count;
+}
+
+Test(awaited, pending_chunks_are_marked_at_every_rank_until_nobody_waits)
+{
+    const struct rig_config two_workers = {.workers = 2, .capacity = 16};
+    open_pool(&two_workers);
+    struct spw_request *stores = api_request(space, 100, 12);
+    struct spw_completion zero = api_reserve(&api, stores, client, 0, 0, 12);
+    api_reserve(&api, stores, client, 1, 0, 12);
+    struct spw_request *first = api_request(space, 100, 12), *second = api_request(space, 100, 2);
+    uint64_t changes = spw_client_awaited_changes(client->own, 1);
+    cr_expect_eq(api_lookup(client, first).action, SPW_ACTION_DEFER);
+    cr_expect_neq(spw_client_awaited_changes(client->own, 1), changes);
+    cr_expect_eq(awaited_slots(0), 12, "more than it watches");
+    cr_expect_eq(awaited_slots(1), 12);
+    cr_expect_eq(api_lookup(client, second).action, SPW_ACTION_DEFER);
+    cr_assert_eq(spw_request_cancel(first), 0);
+    cr_expect_eq(awaited_slots(0), 2, "another one still waits for these");
+    settle(&zero);
+    cr_expect_eq(api_lookup(client, second).action, SPW_ACTION_DEFER);
+    cr_expect_eq(awaited_slots(0), 0, "rank 0 has its part");
+    cr_expect_eq(awaited_slots(1), 2);
+    spw_request_finish(second);
+    cr_expect_eq(awaited_slots(1), 0);
+    close_pool();
+}
+
+Test(awaited, nothing_is_marked_without_a_wish_for_it)
+{
+    open_pool(&one_worker);
+    space_config.no_await = 1;
+    struct spw_space *plain = api_space(&api, client, &space_config);
+    pend(100, 1);
+    cr_expect_eq(api_lookup(client, api_request(plain, 100, 1)).action, SPW_ACTION_DEFER);
+    cr_expect_eq(awaited_slots(0), 0);
+    close_pool();
+}
+
+/* A byte of payload a millisecond: a chunk of two blocks takes 128 ms. */
+static const struct rig_config paced = {
+    .workers = 1, .capacity = 16, .copier = {.rate_bytes = {1000, 0}, .in_flight = {1, 1}}};
+
+Test(awaited, awaited_stores_go_first_and_the_eta_says_when)
+{
+    struct spw_completion end[8];
+    uint64_t eta_ns = 0, cookie = 0;
+    open_pool(&paced);
+    struct spw_completion first = pend(100, 4), second = pend(200, 2);
+    cr_assert_eq(api_run(client, &first.ticket, 0, 1), 0);
+    cr_assert_eq(api_run(client, &second.ticket, 8, 2), 0);
+    rig_settle(&api.rig);
+    struct spw_request *request = api_request(space, 200, 2);
+    struct spw_decision decision = api_lookup(client, request);
+    cr_expect_eq(decision.reason, SPW_REASON_PENDING);
+    cr_expect_eq(decision.eta_ns, UINT64_MAX, "no copy has ended: no rate");
+    for (uint64_t ms = 0; ms < 400 && cookie == 0; ms += 4) {
+        rig_advance(&api.rig, 4 * MS);
+        rig_settle(&api.rig);
+        if (ms == 140) {
+            struct spw_chunk_ref ref = {.index = 1};
+            cr_assert_geq(spw_step_begin(client), 0);
+            cr_assert_eq(spw_request_eta(request, &ref, &eta_ns), 0);
+            cr_assert_eq(spw_step_end(client), 0);
+            eta_ns += 144 * MS;
+        }
+        if (spw_completions(client, end, 8) == 1) {
+            cookie = end[0].cookie;
+            cr_expect_leq(eta_ns, (ms + 4) * MS + 16 * MS, "ETA %lu, ended %lu ms",
+                          (unsigned long)(eta_ns / MS), (unsigned long)ms + 4);
+            cr_expect_geq(eta_ns, (ms + 4) * MS - 16 * MS);
+        }
+    }
+    cr_expect_eq(cookie, 2, "the job that was waited for, after the chunk in copy");
+    cr_expect_eq(rig_count(&api.rig, 0, SPW_WORKER_chunks_stored), 3, "100, 200, 201");
+    close_pool();
+}
+
+Test(awaited, auto_waits_only_for_what_comes_sooner_than_it_is_worth)
+{
+    struct spw_completion end[8];
+    open_pool(&paced);
+    struct spw_completion ready = pend(100, 1);
+    cr_assert_eq(api_run(client, &ready.ticket, 0, 1), 0);
+    do {
+        rig_advance(&api.rig, 4 * MS);
+        rig_settle(&api.rig);
+    } while (spw_completions(client, end, 8) == 0);
+    struct spw_completion long_one = pend(200, 6), one = pend(101, 1);
+    cr_assert_eq(api_run(client, &long_one.ticket, 0, 1), 0);
+    cr_assert_eq(api_run(client, &one.ticket, 12, 2), 0);
+    while (rig_count(&api.rig, 0, SPW_WORKER_chunks_stored) < 6) {
+        rig_advance(&api.rig, 4 * MS);
+        rig_settle(&api.rig);
+    }
+    space_config.max_recompute_pending_tokens = SPW_RECOMPUTE_AUTO;
+    space_config.prefill_tokens_per_s = 1000; /* a chunk of 16 tokens takes 16 ms */
+    space_config.recompute_price = 15;        /* worth 240 ms: two chunks take 256 */
+    struct spw_space *cheap = api_space(&api, client, &space_config);
+    struct spw_decision decision = api_lookup(client, api_request(cheap, 100, 2));
+    cr_expect_eq(decision.reason, SPW_REASON_CUT);
+    cr_expect_eq(decision.recomputed_tokens, 16);
+    cr_expect(decision.eta_ns > 240 * MS && decision.eta_ns <= 256 * MS);
+    space_config.recompute_price = 17;
+    struct spw_space *dear = api_space(&api, client, &space_config);
+    struct spw_request *request = api_request(dear, 100, 2), *list[1];
+    cr_expect_eq(api_lookup(client, request).reason, SPW_REASON_PENDING);
+    space_config.recompute_price = SPW_PRICE_QUEUE;
+    struct spw_space *queue = api_space(&api, client, &space_config);
+    cr_expect_eq(api_lookup(client, api_request(queue, 100, 2)).reason, SPW_REASON_CUT);
+    cr_assert_eq(spw_space_queue(queue, 20), 0);
+    cr_expect_eq(api_lookup(client, api_request(queue, 100, 2)).reason, SPW_REASON_PENDING);
+    /* the stream stalls: it is woken though there is no news, and no longer waits */
+    api.rig.now_ns += 10 * RIG_SECOND;
+    cr_expect_eq(woken(list, 1), 1);
+    decision = api_lookup(client, request);
+    cr_expect_eq(decision.reason == SPW_REASON_CUT || decision.reason == SPW_REASON_LOAD_LIMIT, 1);
+    close_pool();
+}
