@@ -26,16 +26,31 @@ struct spw_pool_args {
 };
 
 int spw_cmd_stat(int argc, char *const *argv);
+int spw_cmd_explain(int argc, char *const *argv);
 int spw_cmd_stop(int argc, char *const *argv);
 int spw_cmd_replay(int argc, char *const *argv);
 int spw_cmd_replay_exec(int argc,
                         char *const *argv); /* internal: run a program that dies with us */
 int spw_cmd_replay_engine(int argc, char *const *argv); /* internal: one engine of a replay */
 
+/** What a command takes besides a pool. */
+struct spw_command_form {
+    const char *about;
+    const char *word;              /* its one argument, as help names it; NULL: none         */
+    const struct spw_option *more; /* options of its own: of a struct that begins with
+                                      struct spw_pool_args; at most SPW_COMMAND_OPTIONS_MAX  */
+    size_t more_count;
+};
+#define SPW_COMMAND_OPTIONS_MAX 8
+
 /**
  * Read @argv into @args. Returns -1 to go on, or the exit status: usage error, or help was printed.
  */
 int spw_pool_args_read(int argc, char *const *argv, const char *about, struct spw_pool_args *args);
+
+/** The same for a command that takes more; @out_word: the argument, borrowed from @argv. */
+int spw_command_args_read(int argc, char *const *argv, const struct spw_command_form *form,
+                          struct spw_pool_args *args, const char **out_word);
 
 /** Exit status for a failed attach. */
 int spw_exit_of(int error);

@@ -1,6 +1,7 @@
 /*
  * spillway: the command-line tool; a table of commands. Inspection maps a pool read-only.
  */
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -16,6 +17,7 @@ struct command {
 
 static const struct command commands[] = {
     {"stat", spw_cmd_stat, "what a pool holds, does and counts"},
+    {"explain", spw_cmd_explain, "why a client's last requests were loaded, computed or deferred"},
     {"stop", spw_cmd_stop, "stop a pool"},
     {"replay", spw_cmd_replay, "replay a trace of requests through a pool of its own"},
     {"replay-exec", spw_cmd_replay_exec, NULL},
@@ -35,24 +37,45 @@ static const struct spw_option pool_options[] = {
     {"help", NULL, SPW_OPTION_SWITCH, offsetof(struct spw_pool_args, help), 0, 0, NULL, "no",
      "print this"},
 };
+#define POOL_OPTIONS (sizeof pool_options / sizeof pool_options[0])
 
-int spw_pool_args_read(int argc, char *const *argv, const char *about, struct spw_pool_args *args)
+int spw_command_args_read(int argc, char *const *argv, const struct spw_command_form *form,
+                          struct spw_pool_args *args, const char **out_word)
 {
+    struct spw_option table[POOL_OPTIONS + SPW_COMMAND_OPTIONS_MAX];
     struct spw_options options;
     char err[512];
-    spw_options_init(&options, pool_options, sizeof pool_options / sizeof pool_options[0], args);
-    if (spw_options_read_args(&options, argc, argv, NULL, 0, err, sizeof err) < 0) {
+    assert(form->more_count <= SPW_COMMAND_OPTIONS_MAX);
+    memcpy(table, pool_options, sizeof pool_options);
+    for (size_t i = 0; i < form->more_count; i++)
+        table[POOL_OPTIONS + i] = form->more[i];
+    spw_options_init(&options, table, POOL_OPTIONS + form->more_count, args);
+    int words =
+        spw_options_read_args(&options, argc, argv, out_word, form->word ? 1 : 0, err, sizeof err);
+    if (words < 0) {
         fprintf(stderr, "spillway %s: %s\n", argv[0], err);
         return SPW_EXIT_USAGE;
     }
     if (spw_options_origin(&options, "uid") == SPW_ORIGIN_DEFAULT)
         args->uid = geteuid();
     if (args->help) {
-        printf("usage: spillway %s [options]: %s\n\n", argv[0], about);
+        printf("usage: spillway %s [options]%s%s: %s\n\n", argv[0], form->word ? " " : "",
+               form->word ? form->word : "", form->about);
         spw_options_help(&options, stdout);
         return SPW_EXIT_OK;
     }
+    if (form->word && words == 0) {
+        fprintf(stderr, "spillway %s: %s is missing; see spillway %s --help\n", argv[0], form->word,
+                argv[0]);
+        return SPW_EXIT_USAGE;
+    }
     return -1;
+}
+
+int spw_pool_args_read(int argc, char *const *argv, const char *about, struct spw_pool_args *args)
+{
+    return spw_command_args_read(argc, argv, &(struct spw_command_form){.about = about}, args,
+                                 NULL);
 }
 
 int spw_exit_of(int error)
