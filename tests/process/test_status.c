@@ -1,4 +1,6 @@
 /* spillway stat and stop: exit status and JSON, on living, stuck, dead, absent and damaged pools. */
+#include "sched/handle.h"
+#include "sched/waits.h"
 #include "tests/process/actor.h"
 #include "tests/process/proc.h"
 
@@ -82,6 +84,88 @@ Test(process_status, a_stopped_worker_is_4_a_killed_daemon_3_and_no_pool_5)
     cr_expect_eq(proc_spillway(&pool, "stat", false, out, sizeof out), 5, "%s", out);
     cr_expect(strstr(out, "absent") && strstr(out, pool.dir), "%s", out);
     cr_expect_eq(proc_spillway(&pool, "stop", false, out, sizeof out), 5, "%s", out);
+    proc_close(&pool);
+}
+
+static bool has_copied(void *unused)
+{
+    return spw_load_relaxed(&pool.seen->feed[0]->stream.rate_bytes_per_s) != 0;
+}
+
+static json_t *stream_of(json_t *root)
+{
+    return json_object_get(json_array_get(json_object_get(root, "workers"), 0), "stream");
+}
+
+Test(process_status, a_store_stream_tells_its_backlog_in_bytes_and_time_or_that_it_stalls)
+{
+    json_t *root;
+    struct actor actor;
+    struct spw_completion reserved;
+    cr_assert(proc_start(&pool, &(struct proc_config){.store_rate = "10KB/s"}));
+    struct actor_config who = {.name = "pool", .dir = pool.dir};
+    cr_assert_eq(actor_open(&actor, &who), 0);
+    struct spw_request *request = actor_request(&actor, 1, 40, 0);
+    cr_assert_eq(actor_reserve(&actor, request, 0, 0, 40, &reserved), 0);
+    cr_assert_eq(stat_json(&root), 0);
+    cr_expect(json_is_null(json_object_get(stream_of(root), "new_store_eta_ns")), "no rate yet");
+    json_decref(root);
+    cr_assert_eq(actor_run(&actor, &reserved.ticket, 0, 9), 0);
+    cr_assert(proc_eventually(has_copied, NULL, PROC_LIMIT_MS));
+    cr_assert_eq(stat_json(&root), 0);
+    json_int_t backlog = number(stream_of(root), "backlog_bytes");
+    json_int_t rate = number(stream_of(root), "rate_bytes_per_s");
+    json_int_t eta = number(stream_of(root), "new_store_eta_ns");
+    json_int_t most = (backlog + 1024) * 1000000000 / rate, one = 1024ll * 1000000000 / rate;
+    cr_expect(backlog > 20 * 1024 && backlog < 40 * 1024 && backlog % 1024 == 0, "%s", out);
+    cr_expect(rate > 5000 && rate < 20000, "%s", out);
+    cr_expect(eta <= most && eta >= most - one, "%s", out);
+    cr_expect(json_is_false(json_object_get(stream_of(root), "stalled")));
+    json_decref(root);
+    proc_signal_worker(&pool, 0, SIGSTOP);
+    usleep(1700000); /* a second, and four copies' time besides */
+    cr_expect_eq(stat_json(&root), 4);
+    cr_expect(json_is_true(json_object_get(stream_of(root), "stalled")), "%s", out);
+    json_decref(root);
+    cr_expect_eq(proc_spillway(&pool, "stat", false, out, sizeof out), 4);
+    cr_expect(strstr(out, "stalled\n"), "%s", out);
+    proc_signal_worker(&pool, 0, SIGCONT);
+    spw_request_finish(request);
+    actor_close(&actor);
+    proc_close(&pool);
+}
+
+Test(process_status, waits_are_told_by_client_and_outcome)
+{
+    json_t *root;
+    struct actor actor;
+    cr_assert(proc_start(&pool, &(struct proc_config){0}));
+    struct actor_config who = {.name = "pool", .dir = pool.dir};
+    cr_assert_eq(actor_open(&actor, &who), 0);
+    cr_expect_eq(proc_spillway(&pool, "stat", false, out, sizeof out), 0);
+    cr_expect(!strstr(out, "waits ended"), "none yet: %s", out);
+    struct spw_wait_record *waits = actor.client->own->head->wait;
+    for (uint32_t i = 0; i < 90; i++)
+        spw_wait_record_add(&waits[SPW_WAIT_HIT], 1000000);
+    for (uint32_t i = 0; i < 10; i++)
+        spw_wait_record_add(&waits[SPW_WAIT_HIT], 2000000000);
+    spw_wait_record_add(&waits[SPW_WAIT_EXPIRED], 5000000);
+    cr_assert_eq(stat_json(&root), 0);
+    json_t *told = json_object_get(json_array_get(json_object_get(root, "clients"), 0), "waits");
+    json_t *hit = json_object_get(told, "hit");
+    cr_expect_eq(json_object_size(told), SPW_WAIT_OUTCOMES);
+    cr_expect_eq(number(hit, "count"), 100);
+    cr_expect_eq(number(hit, "mean_ns"), 200900000);
+    cr_expect(number(hit, "p50_ns") > 500000 && number(hit, "p50_ns") <= 1024000, "%s", out);
+    cr_expect(number(hit, "p99_ns") > 1000000000 && number(hit, "p99_ns") < 2200000000, "%s", out);
+    cr_expect_eq(number(json_object_get(told, "expired"), "count"), 1);
+    cr_expect_eq(number(json_object_get(told, "cut"), "count"), 0);
+    json_decref(root);
+    cr_expect_eq(proc_spillway(&pool, "stat", false, out, sizeof out), 0);
+    cr_expect(strstr(out, "     0          hit        100   201 ms "), "%s", out);
+    cr_expect(!strstr(out, " cut  "), "%s", out);
+    actor_close(&actor);
+    cr_expect_eq(proc_stop(&pool, SIGTERM), 0);
     proc_close(&pool);
 }
 

@@ -1,0 +1,45 @@
+#ifndef SPW_TOOLS_SHOW_H
+#define SPW_TOOLS_SHOW_H
+/*
+ * What `spillway stat` shows: gathered into plain numbers, then printed.
+ */
+#include "sched/counters.h"
+#include "sched/waits.h"
+#include "shm/pool.h"
+#include "tier/counters.h"
+#include "tier/eta.h"
+
+struct spw_show_worker {
+    uint32_t phase;
+    uint64_t incarnation, pid, restarts, tail;
+    struct spw_stream_sample stream;
+    uint64_t backlog_bytes, awaited_bytes; /* of the stream: still to be stored, awaited of these */
+    uint64_t eta_ns;                       /* of a new store; SPW_ETA_UNKNOWN                     */
+    bool stalled;                          /* has something to store, and makes no progress       */
+    uint32_t filling, ready, retired;
+    bool alive, moves;
+    uint64_t counter[SPW_WORKER_COUNTER_COUNT];
+};
+
+struct spw_show_client {
+    uint32_t c;
+    uint64_t generation, pid, step;
+    bool in_step;
+    char label[48];
+    struct spw_wait_summary wait[SPW_WAIT_OUTCOMES];
+    uint64_t counter[SPW_CLIENT_COUNTER_COUNT];
+};
+
+struct spw_show_view {
+    bool daemon_alive;
+    uint32_t phase;
+    uint64_t daemon_pid;
+    uint32_t clients, spaces;
+    struct spw_show_worker worker[SPW_WORKERS_MAX];
+    struct spw_show_client client[SPW_CLIENTS_MAX];
+};
+
+void spw_show_print_text(const struct spw_pool *pool, const struct spw_show_view *view);
+void spw_show_print_json(const struct spw_pool *pool, const struct spw_show_view *view);
+
+#endif
