@@ -23,14 +23,14 @@ static struct spw_watch **find(struct spw_wakeup *wakeup, uint64_t tag)
     return at;
 }
 
-/* Does the bucket's bit say what the bucket is? */
+/* Say in the map what is in the bucket of @tag. */
 static void mark(struct spw_wakeup *wakeup, uint64_t tag)
 {
-    uint64_t b = tag & wakeup->mask, bit = 1ull << b % 64;
-    if (wakeup->bucket[b])
-        wakeup->map[b / 64] |= bit;
-    else
-        wakeup->map[b / 64] &= ~bit;
+    uint64_t b = tag & wakeup->mask;
+    uint32_t bits = 0;
+    for (const struct spw_watch *watch = wakeup->bucket[b]; watch; watch = watch->next)
+        bits |= spw_wakeup_bit(watch->tag);
+    wakeup->map[b] = (uint16_t)bits;
 }
 
 static void put_watch(struct spw_wakeup *wakeup, struct spw_watch *watch)
@@ -132,7 +132,7 @@ static int allocate(struct spw_wakeup *wakeup, uint64_t waiters)
     while (buckets < waiters * SPW_DECIDE_WAITS_MAX)
         buckets *= 2;
     *wakeup = (struct spw_wakeup){
-        .map = calloc(buckets / 64, sizeof(wakeup->map[0])),
+        .map = calloc(buckets, sizeof(wakeup->map[0])),
         .mask = buckets - 1,
         .bucket = calloc(buckets, sizeof(wakeup->bucket[0])),
         .deadline = calloc(waiters, sizeof(wakeup->deadline[0])),

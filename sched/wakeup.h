@@ -5,7 +5,7 @@
  *
  *   roles     private to one handle, one thread at a time; nothing shared, nothing to clean up
  *             after a death
- *   cost      a record that nobody watches: one bit of a map that the first cache levels hold. One
+ *   cost      a record that nobody watches: a bit of a map that the second cache level holds. One
  *             that is watched: what it wakes. Registering: its tags, and the logarithm of those
  *             that wait. A wait without news costs nothing
  *   memory    grows in spw_wakeup_room() alone; watches lie in the waiters
@@ -16,8 +16,9 @@
  *       '---------------'-------------------------------------------------------------------'
  *
  *   table     a bucket is a chain of distinct tags, each the first of a circle of watches for this
- *             tag: ten thousand waiters of one chunk are in nobody's way. Bit b of the map: bucket b
- *             isn't empty
+ *             tag: ten thousand waiters of one chunk are in nobody's way. Of each bucket the map has
+ *             16 bits, chosen by other bits of its tags: exact when watches leave, nothing counted,
+ *             and sparse even when all wait for as much as they can
  *   laziness  a waiter that wakes leaves its list, but its other watches and its place among the
  *             deadlines stay until it waits anew, is forgotten, or these turn up
  */
@@ -58,8 +59,8 @@ struct spw_wakeup_deadline {
 };
 
 struct spw_wakeup {
-    uint64_t *map; /* bit b: bucket b isn't empty */
-    uint64_t mask; /* buckets - 1                 */
+    uint16_t *map; /* of each bucket: spw_wakeup_bit() of its tags */
+    uint64_t mask; /* buckets - 1 */
     struct spw_watch **bucket;
     struct spw_wakeup_deadline *deadline; /* a heap: each not before the one at (i - 1) / 2 */
     uint32_t deadlines;
@@ -107,11 +108,15 @@ struct spw_waiter *spw_wakeup_next(struct spw_wakeup *wakeup);
 void spw_wakeup_wake_tag(struct spw_wakeup *wakeup, uint64_t tag);
 void spw_wakeup_wake_due(struct spw_wakeup *wakeup, uint64_t now_ns);
 
+static inline uint32_t spw_wakeup_bit(uint64_t tag)
+{
+    return 1u << (tag >> 60);
+}
+
 /** The chunk @tag has changed: wake those that watch it. */
 static inline void spw_wakeup_record(struct spw_wakeup *wakeup, uint64_t tag)
 {
-    uint64_t b = tag & wakeup->mask;
-    if (__builtin_expect(wakeup->map[b / 64] >> b % 64 & 1, 0))
+    if (__builtin_expect(wakeup->map[tag & wakeup->mask] & spw_wakeup_bit(tag), 0))
         spw_wakeup_wake_tag(wakeup, tag);
 }
 

@@ -38,9 +38,11 @@ static uint64_t bits_set(void)
 {
     uint64_t bits = 0;
     for (uint64_t b = 0; b <= wakeup.mask; b++) {
-        bool set = wakeup.map[b / 64] >> b % 64 & 1;
-        cr_assert_eq(set, wakeup.bucket[b] != NULL, "bit %lu", (unsigned long)b);
-        bits += set;
+        uint32_t of_tags = 0;
+        for (const struct spw_watch *watch = wakeup.bucket[b]; watch; watch = watch->next)
+            of_tags |= spw_wakeup_bit(watch->tag);
+        cr_assert_eq(wakeup.map[b], of_tags, "bucket %lu", (unsigned long)b);
+        bits += (uint64_t)__builtin_popcount(of_tags);
     }
     return bits;
 }
@@ -261,7 +263,7 @@ static uint64_t random_below(uint64_t below)
 static uint64_t random_tag(void)
 {
     uint64_t tag = random_below(TAGS);
-    return tag % 40 + (tag / 40 << 32);
+    return tag % 40 + (tag / 40 << 32) + (tag % 7 << 60);
 }
 
 static void model_wake(uint32_t i)
