@@ -35,6 +35,7 @@ typedef int (*spw_bench_fn)(struct spw_bench_run *run);
 int spw_bench_ring(struct spw_bench_run *run);
 int spw_bench_lookup(struct spw_bench_run *run);
 int spw_bench_decision(struct spw_bench_run *run);
+int spw_bench_deferred(struct spw_bench_run *run);
 int spw_bench_table(struct spw_bench_run *run);
 int spw_bench_order(struct spw_bench_run *run);
 int spw_bench_copy(struct spw_bench_run *run);

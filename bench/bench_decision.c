@@ -210,7 +210,7 @@ static int bench_re_ask(struct spw_bench_run *run, struct spw_million *million,
 {
     static struct spw_bench_series ours;
     struct spw_request *asker[ASKERS] = {0};
-    const uint32_t steps = 32; /* a deferral is looked at anew after 64 */
+    const uint32_t steps = 32;
     int rc = 0;
     ours.count = 0;
     for (uint64_t i = 0; rc == 0 && i < spw_bench_size(run, 10, 1); i++) {

@@ -11,7 +11,8 @@ import sys
 
 # with what each is held against
 ALONE = """lookup/digest_256_keys decision/re_ask idle/pool_2_workers""".split()
-BESIDE = """ring/drain lookup/256_keys_1M lookup/decide_256_keys_1M lookup/1000_keys_64k
+BESIDE = """step/64_news_10000_deferred step/64_news_64_woken
+ring/drain lookup/256_keys_1M lookup/decide_256_keys_1M lookup/1000_keys_64k
 lookup/1000_keys_1M lookup/1000_keys_8M lookup/shared_table_find pin/begin_64
 decision/8192_full_2_sliding_all_hit decision/8192_worst table/shard_change_b96 resync/scan_1M
 resync/replica_1M attach/1M_chunks copy/host_store copy/host_load
