@@ -176,6 +176,9 @@ static void take_object(struct spw_client *client, uint32_t c, const char *label
     if (label)
         memcpy(head->label, label, strnlen(label, sizeof(head->label) - 1));
     clear_counts(head);
+    spw_store_relaxed(&head->wait_limit_ns, 0);
+    spw_store_relaxed(&head->retry_limit_ns, 0);
+    spw_store_relaxed(&head->budget_tokens, 0);
     client->generation = spw_client_take_over(client->own);
     make_lanes(client);
     for (uint32_t k = 0; k < client->workers; k++)

@@ -234,6 +234,14 @@ static void fill_space(struct spw_space *space, const struct spw_space_config *c
     }
 }
 
+static void show_limits(const struct spw_space *space)
+{
+    struct spw_client_head *head = space->client->own->head;
+    spw_store_relaxed(&head->wait_limit_ns, space->limits.ns[SPW_WAIT_FOR_PENDING]);
+    spw_store_relaxed(&head->retry_limit_ns, space->limits.ns[SPW_WAIT_FOR_RETRY]);
+    spw_store_relaxed(&head->budget_tokens, space->priced ? UINT64_MAX : space->budget_tokens);
+}
+
 static int open_space(struct spw_client *client, const struct spw_space_config *config,
                       struct spw_space **out_space, struct spw_error *err)
 {
@@ -259,6 +267,7 @@ static int open_space(struct spw_client *client, const struct spw_space_config *
     space->number = (uint32_t)rc;
     space->groups = groups;
     fill_space(space, config);
+    show_limits(space);
     spw_list_append(&client->spaces, &space->link);
     spw_space_refresh(space);
     *out_space = space;

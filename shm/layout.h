@@ -267,7 +267,10 @@ struct spw_client_head {
     struct spw_wait_record wait[SPW_WAIT_OUTCOMES_MAX];
     alignas(64) spw_atomic64 decisions; /* records written, ever                          */
     spw_atomic64 decision_base;         /* of them, written before this generation's first */
-    uint8_t reserved[48];
+    spw_atomic64 wait_limit_ns;         /* of the space opened last, for display          */
+    spw_atomic64 retry_limit_ns;
+    spw_atomic64 budget_tokens; /* UINT64_MAX: auto */
+    uint8_t reserved[24];
     struct spw_decision_record decision[SPW_DECISION_RECORDS];
     struct spw_mailbox mailbox;
     struct spw_lane_worker worker_lane[SPW_WORKERS_MAX]; /* line k: worker k alone          */

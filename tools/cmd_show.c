@@ -98,6 +98,9 @@ static void gather_clients(const struct spw_pool *pool, struct spw_show_view *ou
         client->step = spw_load_relaxed(&head->step);
         for (uint32_t k = 0; k < pool->geometry.workers; k++)
             client->in_step |= spw_load_relaxed(&head->applied[k]) != 0;
+        client->wait_limit_ns = spw_load_relaxed(&head->wait_limit_ns);
+        client->retry_limit_ns = spw_load_relaxed(&head->retry_limit_ns);
+        client->budget_tokens = spw_load_relaxed(&head->budget_tokens);
         for (uint32_t i = 0; i < SPW_WAIT_OUTCOMES; i++)
             spw_wait_record_read(&head->wait[i], &client->wait[i]);
         for (uint32_t i = 0; i < SPW_CLIENT_COUNTER_COUNT; i++)

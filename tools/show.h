@@ -26,6 +26,8 @@ struct spw_show_client {
     uint64_t generation, pid, step;
     bool in_step;
     char label[48];
+    uint64_t wait_limit_ns, retry_limit_ns; /* of the space opened last; 0: none was         */
+    uint64_t budget_tokens;                 /* likewise; UINT64_MAX: auto                    */
     struct spw_wait_summary wait[SPW_WAIT_OUTCOMES];
     uint64_t counter[SPW_CLIENT_COUNTER_COUNT];
 };

@@ -106,11 +106,19 @@ void spw_show_print_text(const struct spw_pool *pool, const struct spw_show_view
     }
     print_streams(geometry->workers, view);
     if (view->clients)
-        printf("\n%6s %10s %12s %8s  %s\n", "client", "pid", "step", "in step", "label");
+        printf("\n%6s %10s %12s %8s %10s %10s %12s  %s\n", "client", "pid", "step", "in step",
+               "max wait", "max retry", "recompute", "label");
     for (uint32_t i = 0; i < view->clients; i++) {
         const struct spw_show_client *client = &view->client[i];
-        printf("%6u %10" PRIu64 " %12" PRIu64 " %8s  %s\n", client->c, client->pid, client->step,
-               client->in_step ? "yes" : "no", client->label);
+        char budget[24] = "-";
+        if (client->budget_tokens == UINT64_MAX)
+            snprintf(budget, sizeof budget, "auto");
+        else if (client->wait_limit_ns)
+            snprintf(budget, sizeof budget, "%" PRIu64, client->budget_tokens);
+        printf("%6u %10" PRIu64 " %12" PRIu64 " %8s %8.1f s %8.1f s %12s  %s\n", client->c,
+               client->pid, client->step, client->in_step ? "yes" : "no",
+               (double)client->wait_limit_ns / 1e9, (double)client->retry_limit_ns / 1e9, budget,
+               client->label);
     }
     print_waits(view);
     print_worker_counters(geometry->workers, view);
@@ -165,10 +173,16 @@ static json_t *client_json(const struct spw_show_client *client)
     for (uint32_t i = 0; i < SPW_CLIENT_COUNTER_COUNT; i++)
         json_object_set_new(counters, spw_client_counter_name(i),
                             json_integer((json_int_t)client->counter[i]));
-    return json_pack("{s:i, s:I, s:I, s:I, s:b, s:s, s:o, s:o}", "client", (int)client->c,
-                     "generation", (json_int_t)client->generation, "pid", (json_int_t)client->pid,
-                     "step", (json_int_t)client->step, "in_step", client->in_step, "label",
-                     client->label, "waits", waits_json(client), "counters", counters);
+    json_t *budget = client->budget_tokens == UINT64_MAX
+                         ? json_string("auto")
+                         : json_integer((json_int_t)client->budget_tokens);
+    return json_pack("{s:i, s:I, s:I, s:I, s:b, s:s, s:f, s:f, s:o, s:o, s:o}", "client",
+                     (int)client->c, "generation", (json_int_t)client->generation, "pid",
+                     (json_int_t)client->pid, "step", (json_int_t)client->step, "in_step",
+                     client->in_step, "label", client->label, "wait_limit_s",
+                     (double)client->wait_limit_ns / 1e9, "retry_limit_s",
+                     (double)client->retry_limit_ns / 1e9, "max_recompute_pending_tokens", budget,
+                     "waits", waits_json(client), "counters", counters);
 }
 
 void spw_show_print_json(const struct spw_pool *pool, const struct spw_show_view *view)

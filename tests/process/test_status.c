@@ -56,6 +56,9 @@ Test(process_status, a_living_pool_is_0_and_its_json_tells_what_it_holds)
     json_t *client = json_array_get(json_object_get(root, "clients"), 0);
     cr_expect_eq(number(client, "pid"), getpid());
     cr_expect_str_eq(json_string_value(json_object_get(client, "label")), "an \"engine\"??");
+    cr_expect_eq(json_real_value(json_object_get(client, "wait_limit_s")), 300.0);
+    cr_expect_eq(json_real_value(json_object_get(client, "retry_limit_s")), 1.0);
+    cr_expect_eq(number(client, "max_recompute_pending_tokens"), 0);
     json_decref(root);
     cr_expect_eq(proc_spillway(&pool, "stat", false, out, sizeof out), 0);
     cr_expect(strstr(out, "serving") && strstr(out, "chunks_stored"), "%s", out);
