@@ -41,11 +41,12 @@ struct spw_worker_client {
 
 /* What the store stream does beside what lies in the feed. */
 struct spw_worker_stream {
-    uint64_t copy_bytes; /* nominal, with the copier                                */
-    uint64_t since_ns;   /* of the copy that runs: the later of last end and begin  */
-    double recent_bytes; /* of copies that ended well, older ones counting less     */
-    double recent_ns;    /* and their time                                          */
-    bool order_stale;    /* marks or places may differ from what the queue now says */
+    struct spw_queue_item *copying; /* with the copier, oldest first */
+    uint64_t copy_bytes;            /* of those, nominal             */
+    uint64_t since_ns;              /* of the copy that runs: the later of last end and begin  */
+    double recent_bytes;            /* of copies that ended well, older ones counting less     */
+    double recent_ns;               /* and their time                                          */
+    bool order_stale;               /* marks or places may differ from what the queue now says */
 };
 
 struct spw_worker {

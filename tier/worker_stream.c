@@ -90,8 +90,9 @@ static void place_next(void *ctx, struct spw_queue_item *item)
 
 static void place_all(struct spw_worker *worker)
 {
-    struct placing placing = {.worker = worker,
-                              .up_to = bytes_done(worker) + worker->stream.copy_bytes};
+    struct placing placing = {.worker = worker, .up_to = bytes_done(worker)};
+    for (struct spw_queue_item *item = worker->stream.copying; item; item = item->after)
+        place_next(&placing, item);
     placing.awaited = placing.up_to;
     spw_queue_walk(&worker->queue, worker->now_ns, place_next, &placing);
     spw_store_relaxed(&worker->feed->stream.bytes_awaited, placing.awaited);
@@ -131,6 +132,25 @@ void spw_worker_stream_drop(struct spw_worker *worker, const struct spw_queue_it
     spw_worker_stream_stale(worker);
 }
 
+static void add_copying(struct spw_worker_stream *stream, struct spw_queue_item *item)
+{
+    struct spw_queue_item **at = &stream->copying;
+    while (*at)
+        at = &(*at)->after;
+    *at = item;
+    item->after = NULL;
+    stream->copy_bytes += item->nominal_bytes;
+}
+
+static void remove_copying(struct spw_worker_stream *stream, const struct spw_queue_item *item)
+{
+    struct spw_queue_item **at = &stream->copying;
+    while (*at != item)
+        at = &(*at)->after;
+    *at = item->after;
+    stream->copy_bytes -= item->nominal_bytes;
+}
+
 void spw_worker_stream_take(struct spw_worker *worker, struct spw_queue_item *item)
 {
     if (spw_queue_overtakes(item))
@@ -140,7 +160,7 @@ void spw_worker_stream_take(struct spw_worker *worker, struct spw_queue_item *it
         spw_worker_stream_stale(worker); /* it went ahead of what was promised */
     }
     spw_queue_take(&worker->queue, item);
-    worker->stream.copy_bytes += item->nominal_bytes;
+    add_copying(&worker->stream, item);
     if (worker->queue.awaited == 0)
         spw_store_relaxed(&worker->feed->stream.bytes_awaited,
                           bytes_done(worker) + worker->stream.copy_bytes);
@@ -165,7 +185,7 @@ void spw_worker_stream_end(struct spw_worker *worker, const struct spw_queue_ite
 {
     struct spw_stream *stream = &worker->feed->stream;
     uint64_t now_ns = worker->config.now_ns(worker->config.clock_ctx);
-    worker->stream.copy_bytes -= item->nominal_bytes;
+    remove_copying(&worker->stream, item);
     spw_add_own(&stream->bytes_done, item->nominal_bytes);
     if (status >= 0)
         smooth_rate(worker, item->nominal_bytes, now_ns - worker->stream.since_ns);
