@@ -225,7 +225,7 @@ static int begin_load(struct sim *sim, uint32_t request, uint32_t first, uint32_
     return 0;
 }
 
-/* A request goes on: count what it found, and let the caches know what was used. */
+/* A request goes on: count what it found, and let the pool know what was used. */
 static void settle(struct sim *sim, uint32_t request, uint32_t computed, uint32_t hit)
 {
     const struct spw_trace_request *traced = &sim->trace->requests[request];
@@ -237,7 +237,6 @@ static void settle(struct sim *sim, uint32_t request, uint32_t computed, uint32_
     for (uint32_t i = computed; i < traced->full_count; i++)
         sim->result->resident_blocks += sim->pool.chunk[chunks[i]].verdict == SPW_HIT;
     spw_sim_pool_touch(&sim->pool, chunks, traced->full_count);
-    spw_gpu_cache_use(&engine_of(sim, request)->gpu, ids_of(sim, request), computed);
 }
 
 static int carry_out(struct sim *sim, uint32_t request, uint32_t computed,

@@ -238,6 +238,44 @@ Test(sim, with_a_gpu_cache_a_load_serves_the_others_of_its_engine)
     spw_trace_fini(&trace);
 }
 
+Test(sim, what_a_load_brought_is_on_the_gpu_when_it_ends)
+{
+    struct spw_sim_config config = slow_pool(2);
+    struct spw_trace trace;
+
+    spw_trace_init(&trace, 10);
+    add(&trace, 0, 7, 800);
+    add(&trace, 0, 40, 100);    /* engine 1: stored by 1,040, 2,040, 3,040 and 4,040 ms */
+    add(&trace, 3500, 45, 100); /* waits for the fourth chunk, then for the load of the others */
+    add(&trace, 3500, 5, 900);
+    add(&trace, 3900, 35, 100); /* loads three chunks until 4,200 ms */
+    config.gpu_cache_tokens = 100;
+    struct spw_sim_result r = run(&trace, &config);
+    cr_expect_eq(r.loaded_chunks, 3 + 1);
+    cr_expect_eq(r.end_ns, (4200 + 100 + 5) * MS);
+    spw_sim_result_fini(&r);
+    spw_trace_fini(&trace);
+}
+
+Test(sim, what_a_request_used_is_given_up_last)
+{
+    struct spw_sim_config config = slow_pool(1);
+    struct spw_trace trace;
+
+    spw_trace_init(&trace, 10);
+    add(&trace, 0, 20, 100);
+    add(&trace, 3000, 20, 200);
+    add(&trace, 6000, 25, 100); /* a hit */
+    add(&trace, 9000, 20, 300); /* takes the place of two */
+    add(&trace, 12000, 25, 100);
+    config.capacity_chunks = 4;
+    struct spw_sim_result r = run(&trace, &config);
+    cr_expect_eq(r.evicted_chunks, 2);
+    cr_expect_eq(r.hit_blocks, 4);
+    spw_sim_result_fini(&r);
+    spw_trace_fini(&trace);
+}
+
 Test(sim, a_full_shard_gives_up_chunks_and_then_refuses)
 {
     struct spw_sim_config config = slow_pool(1);

@@ -205,6 +205,8 @@ Test(sim_pool, the_eta_takes_what_nobody_awaits_yet_as_awaited)
     pass(&f, 0); /* 0 is being copied */
     cr_expect_eq(eta(&f, 5, 1, 0), 2 * S);
     cr_expect_eq(eta(&f, 4, 2, 0), 3 * S);
+    cr_assert_eq(spw_sim_pool_watch(&f.pool, 0, 6), 0);
+    cr_expect_eq(eta(&f, 5, 1, 0), 2 * S, "one that is being copied isn't ahead twice");
     cr_assert_eq(spw_sim_pool_watch(&f.pool, 4, 9), 0);
     cr_assert_eq(spw_sim_pool_watch(&f.pool, 4, 8), 0);
     cr_expect_eq(eta(&f, 4, 1, 0), 2 * S, "its place among the awaited");
