@@ -27,9 +27,11 @@ extern char **environ;
 #define RESULT_FD      4
 #define START_DELAY_NS 50000000u
 #define READY_POLL_MS  100
-#define QUEUE_CHUNKS   "1048576"
-#define KV_BLOCKS      "16384"
-#define RING_SLOTS     "4096" /* more than an engine has jobs: its store backlog stops nothing */
+
+#define OVERTAKE_LIMIT_MIN_NS 1e6
+#define QUEUE_CHUNKS          "1048576"
+#define KV_BLOCKS             "16384"
+#define RING_SLOTS            "4096" /* more than an engine has jobs: its store backlog stops nothing */
 
 struct engine_process {
     pid_t pid;
@@ -40,7 +42,7 @@ struct engine_process {
 struct replay {
     const struct spw_replay_options *options;
     uint32_t policy; /* the one that is run */
-    bool loads_failed;
+    bool failed;
     int argc;
     char *const *argv;
     char pool[SPW_POOL_NAME_BYTES + 1];
@@ -85,16 +87,25 @@ static void program_beside(char *out, size_t bytes, const char *name)
     snprintf(out + at, bytes - at, "%s", name);
 }
 
+/* In clock time, as far as a pool can be told. */
+static double overtake_limit_ns(const struct spw_replay_options *options)
+{
+    double ns = (double)options->overtake_limit_ns / options->speed;
+    return ns > OVERTAKE_LIMIT_MIN_NS ? ns : OVERTAKE_LIMIT_MIN_NS;
+}
+
 static int start_daemon(struct replay *replay)
 {
     const struct spw_replay_options *options = replay->options;
-    char program[1024], workers[24], capacity[24], bytes[24], store[32], load[32], clients[24];
+    char program[1024], workers[24], capacity[24], bytes[24], store[32], load[32], clients[24],
+        limit[32];
     program_beside(program, sizeof program, "spillwayd");
     snprintf(workers, sizeof workers, "%" PRIu64, options->workers);
     snprintf(capacity, sizeof capacity, "%" PRIu64, options->capacity_chunks);
     snprintf(bytes, sizeof bytes, "%" PRIu64, options->payload_bytes);
     snprintf(store, sizeof store, "%.0f", (double)options->store_rate * options->speed);
     snprintf(load, sizeof load, "%.0f", (double)options->load_rate * options->speed);
+    snprintf(limit, sizeof limit, "%.0fns", overtake_limit_ns(options));
     snprintf(clients, sizeof clients, "%" PRIu64, options->schedulers + 1);
     char *argv[] = {(char *)"spillway",
                     (char *)"replay-exec",
@@ -113,6 +124,8 @@ static int start_daemon(struct replay *replay)
                     store,
                     (char *)"--load-rate",
                     load,
+                    (char *)"--overtake-limit",
+                    limit,
                     (char *)"--max-clients",
                     clients,
                     (char *)"--kv-blocks",
@@ -232,6 +245,8 @@ static int read_workers(const struct replay *replay, struct spw_replay_workers *
         const struct spw_feed_head *feed = pool->feed[k];
         out->bytes_done += spw_load_relaxed(&feed->stream.bytes_done);
         out->busy_ns += spw_load_relaxed(&feed->counter[SPW_WORKER_store_busy_ns]);
+        out->awaited_stores += spw_load_relaxed(&feed->counter[SPW_WORKER_awaited_stored]);
+        out->overtaking_stores += spw_load_relaxed(&feed->counter[SPW_WORKER_overtaken]);
         out->restarts += spw_load_relaxed(&pool->ctl->worker[k].restarts);
     }
     if (status)
@@ -268,7 +283,9 @@ static void end_all(struct replay *replay, bool failed)
     if (!daemon_ended(replay)) {
         kill(replay->daemon, SIGTERM);
         waitpid(replay->daemon, NULL, 0);
+        replay->daemon = 0;
     }
+    replay->engines = 0;
 }
 
 static const char *name_of(const struct spw_replay_options *options, uint32_t policy)
@@ -282,7 +299,6 @@ static int run_through_pool(struct replay *replay, struct spw_report *out_report
     const struct spw_replay_options *options = replay->options;
     struct spw_replay_result result = {0};
     struct spw_replay_workers workers = {0};
-    replay->engines = 0;
     int status = start_all(replay);
     if (!status)
         status = gather(replay, &result);
@@ -294,7 +310,7 @@ static int run_through_pool(struct replay *replay, struct spw_report *out_report
                 status == -EOWNERDEAD ? "the pool's daemon or a worker ended" : strerror(-status));
     else if (!spw_replay_report(options, name_of(options, replay->policy), &result, &workers,
                                 out_report))
-        replay->loads_failed = true;
+        replay->failed = true;
     spw_replay_result_fini(&result);
     return status;
 }
@@ -322,7 +338,7 @@ static int run_all(struct replay *replay, const struct spw_trace *trace)
     if (status)
         return SPW_EXIT_FAILED;
     int printed = spw_replay_print(options, reports, count, stdout);
-    return replay->loads_failed ? SPW_EXIT_FAILED : printed;
+    return replay->failed ? SPW_EXIT_FAILED : printed;
 }
 
 int spw_cmd_replay(int argc, char *const *argv)

@@ -57,6 +57,7 @@ void spw_engine_fini(struct spw_engine *engine)
     free(engine->requests);
     spw_samples_fini(&engine->waits);
     spw_samples_fini(&engine->ttfts);
+    spw_forecasts_fini(&engine->forecasts);
     *engine = (struct spw_engine){0};
 }
 
@@ -132,15 +133,12 @@ static void start_prefill(struct spw_engine *engine, uint32_t index, int64_t now
     engine->recomputed_tokens += request->recompute_tokens;
 }
 
-void spw_engine_wake(struct spw_engine *engine, uint32_t index)
+void spw_engine_wake(struct spw_engine *engine, uint32_t index, int64_t now_ns)
 {
-    engine->requests[index].woken = engine->requests[index].state == SPW_ENGINE_DEFERRED;
-}
+    struct spw_engine_request *request = &engine->requests[index];
 
-void spw_engine_wake_all(struct spw_engine *engine)
-{
-    for (uint32_t i = engine->oldest; i != SPW_ENGINE_NONE; i = engine->requests[i].younger)
-        spw_engine_wake(engine, i);
+    request->woken = request->state == SPW_ENGINE_DEFERRED;
+    request->woken_ns = now_ns;
 }
 
 void spw_engine_step(struct spw_engine *engine)
@@ -169,22 +167,35 @@ bool spw_engine_next(struct spw_engine *engine, int64_t now_ns, uint32_t *out_in
 }
 
 static void begin_wait(struct spw_engine *engine, struct spw_engine_request *request,
-                       int64_t now_ns)
+                       int64_t now_ns, const struct spw_engine_decision *decision)
 {
     if (request->state == SPW_ENGINE_DEFERRED)
         return;
     move(request, SPW_ENGINE_DEFERRED);
-    request->deferred_ns = now_ns;
+    request->deferred_ns = request->woken_ns = now_ns;
+    request->has_eta = decision->pends;
+    request->eta_ns = decision->eta_ns;
     engine->deferred_requests += !request->was_deferred;
     request->was_deferred = true;
 }
 
+/* An ETA is compared with when the chunks were ready: the server may be busy longer than that. */
 static int end_wait(struct spw_engine *engine, const struct spw_engine_request *request,
-                    int64_t now_ns)
+                    int64_t now_ns, const struct spw_engine_decision *decision)
 {
+    bool cut = decision->recompute_tokens > 0;
+    bool hit = !cut && decision->answer != SPW_ENGINE_MISS;
+    int rc;
+
     if (request->state != SPW_ENGINE_DEFERRED)
         return 0;
-    return spw_samples_add(&engine->waits, now_ns - request->deferred_ns);
+    rc = spw_samples_add(&engine->waits, now_ns - request->deferred_ns);
+    if (rc == 0 && hit && request->has_eta)
+        rc = spw_forecasts_add(&engine->forecasts, request->eta_ns,
+                               (uint64_t)(request->woken_ns - request->deferred_ns));
+    engine->waits_hit += hit;
+    engine->waits_cut += cut;
+    return rc;
 }
 
 int spw_engine_decided(struct spw_engine *engine, uint32_t index, int64_t now_ns,
@@ -197,10 +208,10 @@ int spw_engine_decided(struct spw_engine *engine, uint32_t index, int64_t now_ns
     engine->asking = SPW_ENGINE_NONE;
     request->woken = false;
     if (decision->answer == SPW_ENGINE_DEFER) {
-        begin_wait(engine, request, now_ns);
+        begin_wait(engine, request, now_ns, decision);
         return 0;
     }
-    rc = end_wait(engine, request, now_ns);
+    rc = end_wait(engine, request, now_ns, decision);
     if (decision->answer == SPW_ENGINE_BUSY) {
         if (request->state == SPW_ENGINE_DEFERRED)
             move(request, SPW_ENGINE_WAITING);

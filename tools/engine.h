@@ -6,14 +6,14 @@
  * No I/O and no clock in here; whoever drives it passes the time in, does the lookups, loads and
  * stores, and tells how they ended. Times are nanoseconds of the trace. A scheduling step:
  *
- *   spw_engine_wake(e, index)                        a deferred request that has news
+ *   spw_engine_wake(e, index, now)                   a deferred request's chunks are ready
  *   spw_engine_step(e)
  *   while (spw_engine_next(e, now, &index))          oldest first, each at most once a step
  *       look the request up, then spw_engine_decided(e, index, now, &decision)
  *
  *   state      waits for                 becomes
  *   WAITING    its turn                  DEFERRED by DEFER, LOADING by LOAD, PREFILL by MISS
- *   DEFERRED   news, then its turn       LOADING by LOAD, PREFILL by MISS, WAITING by BUSY
+ *   DEFERRED   its chunks, then its turn LOADING by LOAD, PREFILL by MISS, WAITING by BUSY
  *   LOADING    its load                  LOADED, or WAITING when the load failed
  *   LOADED     a free server             PREFILL
  *   PREFILL    the server's work         DONE
@@ -51,12 +51,16 @@ struct spw_engine_decision {
     uint32_t computed_tokens;  /* on the GPU already (LOAD, MISS) */
     uint32_t hit_tokens;       /* of a LOAD, beyond these; together at most the request's */
     uint32_t recompute_tokens; /* given up though they were on their way (LOAD, MISS) */
+    bool pends;                /* DEFER: for chunks that are being stored ... */
+    uint64_t eta_ns;           /* ... until all of them are, or SPW_FORECAST_UNKNOWN */
 };
 
 struct spw_engine_request {
     uint64_t tag; /* the caller's, not looked at */
     int64_t arrival_ns;
     int64_t deferred_ns; /* first deferral of the wait that runs */
+    int64_t woken_ns;    /* the last time */
+    uint64_t eta_ns;     /* told at that deferral, if has_eta */
     uint32_t input_tokens;
     uint32_t computed_tokens;
     uint32_t hit_tokens;
@@ -64,6 +68,7 @@ struct spw_engine_request {
     enum spw_engine_state state;
     bool was_deferred;
     bool woken;              /* DEFERRED, and to be asked again */
+    bool has_eta;            /* the wait that runs began for chunks that are being stored */
     uint32_t older, younger; /* in the queue of those that aren't DONE */
 };
 
@@ -82,6 +87,9 @@ struct spw_engine {
 
     struct spw_samples waits; /* one a wait: first deferral to the first answer that isn't DEFER */
     struct spw_samples ttfts; /* one a request */
+    struct spw_forecasts forecasts; /* of waits for stores that ended in a load of all */
+    uint64_t waits_hit;             /* that ended in a load of all */
+    uint64_t waits_cut;             /* that ended by giving up what was on its way */
     uint64_t done_requests;
     uint64_t deferred_requests; /* at least once */
     uint64_t hit_tokens;        /* of LOADs that ended well */
@@ -103,11 +111,8 @@ void spw_engine_fini(struct spw_engine *engine);
 int spw_engine_arrive(struct spw_engine *engine, uint64_t tag, int64_t arrival_ns,
                       uint32_t input_tokens, uint32_t *out_index);
 
-/** There is news for @index: if it is DEFERRED, it is asked again from the next step on. */
-void spw_engine_wake(struct spw_engine *engine, uint32_t index);
-
-/** There may be news for any request. */
-void spw_engine_wake_all(struct spw_engine *engine);
+/** What @index waits for is there: if it is DEFERRED, it is asked again from the next step on. */
+void spw_engine_wake(struct spw_engine *engine, uint32_t index, int64_t now_ns);
 
 /** Begin a step: the walk starts at the oldest request again. */
 void spw_engine_step(struct spw_engine *engine);

@@ -88,8 +88,14 @@ struct spw_replay_sums {
     uint64_t verified_chunks;
     uint64_t wrong_bytes;
     uint64_t failed_loads;
+    uint64_t waits_ended; /* as the library counts them: in all */
+    uint64_t waits_hit;
+    uint64_t waits_cut;
+    uint64_t eta_unknown;
+    uint64_t eta_waited_ns;
     uint64_t wait_count; /* samples that follow */
     uint64_t ttft_count;
+    uint64_t eta_count;
 };
 
 /** An engine's whole result; samples in trace time. */
@@ -97,6 +103,7 @@ struct spw_replay_result {
     struct spw_replay_sums sums;
     struct spw_samples waits;
     struct spw_samples ttfts;
+    struct spw_forecasts forecasts;
 };
 
 int spw_replay_result_send(int fd, const struct spw_replay_result *result);

@@ -15,6 +15,7 @@
 
 #define ATTACH_TRIES    3000 /* a pool of a few hundred MiB takes seconds to reserve */
 #define ATTACH_PAUSE_US 10000
+#define WAIT_LIMIT_NS   86400000000000ull /* no replay waits a day: policies end waits, not limits */
 
 static int attach(const struct spw_replay_options *options, uint32_t e, const char *pool,
                   struct spw_client **out_client)
@@ -36,6 +37,13 @@ static int attach(const struct spw_replay_options *options, uint32_t e, const ch
     if (status)
         fprintf(stderr, "spillway replay: engine %u: %s\n", e, words);
     return status;
+}
+
+/* What an engine computes in a second of the clock. */
+static uint64_t clock_rate(const struct spw_replay_options *options)
+{
+    double rate = (double)options->prefill_rate * options->speed;
+    return rate < 1e15 ? (uint64_t)rate : 1000000000000000u;
 }
 
 static int open_space(const struct spw_replay_options *options, const struct spw_policy *policy,
@@ -60,6 +68,11 @@ static int open_space(const struct spw_replay_options *options, const struct spw
         .fingerprint = "replay: one full group, a chunk a block of the trace",
         .max_recompute_pending_tokens = policy->budget_tokens,
         .recompute_scope = (uint32_t)options->recompute_scope,
+        .gpu_prefix_cache = options->gpu_cache_tokens > 0,
+        .recompute_price = policy->price,
+        .no_await = !policy->awaited,
+        .prefill_tokens_per_s = clock_rate(options),
+        .wait_limit_ns = WAIT_LIMIT_NS,
     };
     int status = spw_space_open(client, &space, out_space, words, sizeof words);
     if (status)

@@ -130,10 +130,10 @@ static int check_source(const struct spw_options *given_options, const char *wor
 static int check_kind(const struct spw_options *given_options, struct spw_replay_options *options,
                       char *err, size_t err_bytes)
 {
-    static const char *const of_many[] = {"workers", "schedulers", "route", "compare", NULL};
+    static const char *const of_many[] = {
+        "workers",          "schedulers",     "route",   "compare",
+        "gpu-cache-tokens", "overtake-limit", "awaited", NULL};
     static const char *const of_pool[] = {"cache-only", "speed", "payload-bytes", "shm-dir", NULL};
-    static const char *const of_simulation[] = {"compare", "awaited", "gpu-cache-tokens",
-                                                "overtake-limit", NULL};
     const char *name;
     if (!options->cache_only && given(given_options, "policy"))
         return complain(err, err_bytes, "--policy is compared by --cache-only: give that too");
@@ -145,8 +145,6 @@ static int check_kind(const struct spw_options *given_options, struct spw_replay
         return complain_of(err, err_bytes, name,
                            "has no use with --cache-only, which has one scheduler, one worker and "
                            "no clock: leave it out");
-    if (!options->simulate && (name = first_given(given_options, of_simulation)))
-        return complain_of(err, err_bytes, name, "is of --simulate: give that too");
     if (options->cache_only) {
         options->workers = options->schedulers = 1;
         options->store_rate = options->load_rate = 0;
@@ -192,8 +190,6 @@ static int check_policies(const struct spw_options *given_options,
     if (options->compare) {
         spw_policy_list((uint32_t)options->chunk_tokens, options->policies);
         options->policy_count = SPW_POLICIES_COMPARED;
-    } else if (is_auto && !options->simulate) {
-        return complain(err, err_bytes, "--recompute-budget auto is of --simulate: give that too");
     } else if (!is_auto && given(given_options, "recompute-price")) {
         return complain(err, err_bytes,
                         "--recompute-price is of --recompute-budget auto: give that too");

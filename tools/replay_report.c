@@ -32,12 +32,17 @@ bool spw_replay_report(const struct spw_replay_options *options, const char *pol
         .resident_blocks = sums->resident_blocks,
         .deferred_requests = sums->deferred_requests,
         .recomputed_tokens = sums->recomputed_tokens,
+        .waits_hit = sums->waits_hit,
+        .waits_cut = sums->waits_cut,
+        .awaited_stores = workers->awaited_stores,
+        .overtaking_stores = workers->overtaking_stores,
         .verified_chunks = sums->verified_chunks,
         .wrong_bytes = sums->wrong_bytes,
         .bytes_stored = sums->stored_chunks * chunk_bytes,
         .bytes_loaded = sums->loaded_chunks * chunk_bytes,
     };
     spw_report_take_samples(&report, &result->waits, &result->ttfts);
+    spw_report_take_forecasts(&report, &result->forecasts);
     fill_rates(options, workers, &report);
     spw_report_judge(&report);
     if (sums->failed_loads)
@@ -45,8 +50,13 @@ bool spw_replay_report(const struct spw_replay_options *options, const char *pol
     if (workers->restarts)
         fprintf(stderr, "spillway replay: workers were restarted %" PRIu64 " times\n",
                 workers->restarts);
+    if (sums->waits_ended != report.waits)
+        fprintf(stderr,
+                "spillway replay: %" PRIu64 " waits were seen, %" PRIu64
+                " were counted by the library\n",
+                report.waits, sums->waits_ended);
     *out_report = report;
-    return sums->failed_loads == 0;
+    return sums->failed_loads == 0 && sums->waits_ended == report.waits;
 }
 
 int spw_replay_print(const struct spw_replay_options *options, const struct spw_report *reports,

@@ -12,11 +12,14 @@ struct spw_replay_workers {
     uint64_t bytes_done;
     uint64_t busy_ns; /* time in which a store was under way or waiting */
     uint64_t restarts;
+    uint64_t awaited_stores;    /* chunks stored that somebody awaited when their copy began */
+    uint64_t overtaking_stores; /* copies that began before that of an older store */
 };
 
 /**
  * Make the report of a run through a real pool under the policy called @policy (borrowed by the
- * report); words on what went wrong go to standard error. Returns false for failed loads.
+ * report); words on what went wrong go to standard error. Returns false for failed loads, or
+ * waits that don't add up.
  */
 bool spw_replay_report(const struct spw_replay_options *options, const char *policy,
                        struct spw_replay_result *result, const struct spw_replay_workers *workers,

@@ -42,11 +42,17 @@ int spw_replay_result_send(int fd, const struct spw_replay_result *result)
     struct spw_replay_sums sums = result->sums;
     sums.wait_count = result->waits.count;
     sums.ttft_count = result->ttfts.count;
+    sums.eta_count = result->forecasts.errors.count;
+    sums.eta_unknown = result->forecasts.unknown;
+    sums.eta_waited_ns = result->forecasts.waited_ns;
     int status = write_all(fd, &sums, sizeof sums);
     if (!status)
         status = write_all(fd, result->waits.values_ns, sums.wait_count * sizeof(int64_t));
     if (!status)
         status = write_all(fd, result->ttfts.values_ns, sums.ttft_count * sizeof(int64_t));
+    if (!status)
+        status =
+            write_all(fd, result->forecasts.errors.values_ns, sums.eta_count * sizeof(int64_t));
     return status;
 }
 
@@ -70,8 +76,12 @@ int spw_replay_result_receive(int fd, struct spw_replay_result *into)
         status = receive_samples(fd, &into->waits, sums.wait_count);
     if (!status)
         status = receive_samples(fd, &into->ttfts, sums.ttft_count);
+    if (!status)
+        status = receive_samples(fd, &into->forecasts.errors, sums.eta_count);
     if (status)
         return status;
+    into->forecasts.unknown += sums.eta_unknown;
+    into->forecasts.waited_ns += sums.eta_waited_ns;
     /* every field is a count: add them one by one as an array of 64-bit words */
     uint64_t *to = (uint64_t *)&into->sums;
     const uint64_t *from = (const uint64_t *)&sums;
@@ -84,4 +94,5 @@ void spw_replay_result_fini(struct spw_replay_result *result)
 {
     spw_samples_fini(&result->waits);
     spw_samples_fini(&result->ttfts);
+    spw_forecasts_fini(&result->forecasts);
 }

@@ -14,10 +14,15 @@ static void fill_report(const struct spw_replay_options *options, const char *po
         .resident_blocks = result->resident_blocks,
         .deferred_requests = result->deferred_requests,
         .recomputed_tokens = result->recomputed_tokens,
+        .waits_hit = result->waits_hit,
+        .waits_cut = result->waits_cut,
+        .awaited_stores = result->awaited_stores,
+        .overtaking_stores = result->overtaking_stores,
         .bytes_stored = result->stored_chunks * chunk_bytes,
         .bytes_loaded = result->loaded_chunks * chunk_bytes,
     };
     spw_report_take_samples(&report, &result->waits, &result->ttfts);
+    spw_report_take_forecasts(&report, &result->forecasts);
     if (result->store_busy_ns > 0) {
         report.store_rate_offered = (double)options->store_rate;
         report.store_rate_achieved =

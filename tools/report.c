@@ -86,9 +86,44 @@ void spw_samples_fini(struct spw_samples *samples)
     *samples = (struct spw_samples){0};
 }
 
+int spw_forecasts_add(struct spw_forecasts *forecasts, uint64_t eta_ns, uint64_t took_ns)
+{
+    int rc;
+
+    if (eta_ns == SPW_FORECAST_UNKNOWN) {
+        forecasts->unknown++;
+        return 0;
+    }
+    rc = spw_samples_add(&forecasts->errors,
+                         (int64_t)(eta_ns > took_ns ? eta_ns - took_ns : took_ns - eta_ns));
+    if (rc == 0)
+        forecasts->waited_ns += took_ns;
+    return rc;
+}
+
+int spw_forecasts_merge(struct spw_forecasts *forecasts, const struct spw_forecasts *from)
+{
+    int rc = spw_samples_merge(&forecasts->errors, &from->errors);
+
+    if (rc == 0) {
+        forecasts->waited_ns += from->waited_ns;
+        forecasts->unknown += from->unknown;
+    }
+    return rc;
+}
+
+void spw_forecasts_fini(struct spw_forecasts *forecasts)
+{
+    if (!forecasts)
+        return;
+    spw_samples_fini(&forecasts->errors);
+    *forecasts = (struct spw_forecasts){0};
+}
+
 void spw_report_take_samples(struct spw_report *report, struct spw_samples *waits,
                              struct spw_samples *ttfts)
 {
+    report->waits = waits->count;
     report->wait_mean_s = spw_samples_mean_s(waits);
     report->wait_p50_s = spw_samples_percentile_s(waits, 50);
     report->wait_p99_s = spw_samples_percentile_s(waits, 99);
@@ -100,6 +135,19 @@ void spw_report_take_samples(struct spw_report *report, struct spw_samples *wait
 static double share(uint64_t part, uint64_t whole)
 {
     return whole ? (double)part / (double)whole : 0;
+}
+
+void spw_report_take_forecasts(struct spw_report *report, struct spw_forecasts *forecasts)
+{
+    double mean_s = spw_samples_mean_s(&forecasts->errors);
+    double waited_s = (double)forecasts->waited_ns / 1e9;
+
+    report->eta_waits = forecasts->errors.count;
+    report->eta_unknown = forecasts->unknown;
+    report->eta_error_mean_s = mean_s;
+    report->eta_error_p50_s = spw_samples_percentile_s(&forecasts->errors, 50);
+    report->eta_error_p90_s = spw_samples_percentile_s(&forecasts->errors, 90);
+    report->eta_error_share = waited_s > 0 ? mean_s * (double)report->eta_waits / waited_s : 0;
 }
 
 void spw_report_judge(struct spw_report *report)
@@ -141,7 +189,7 @@ static void format_count(uint64_t value, char out[CELL_BYTES])
     out[at] = '\0';
 }
 
-enum cell_kind { CELL_COUNT, CELL_SHARE, CELL_SECONDS, CELL_BYTES_MOVED, CELL_RATE };
+enum cell_kind { CELL_COUNT, CELL_SHARE, CELL_RATIO, CELL_SECONDS, CELL_BYTES_MOVED, CELL_RATE };
 
 #define FIELD(name) offsetof(struct spw_report, name)
 
@@ -163,6 +211,14 @@ static const struct row {
     {"first token, mean", CELL_SECONDS, FIELD(ttft_mean_s), 0},
     {"first token, p50", CELL_SECONDS, FIELD(ttft_p50_s), 0},
     {"first token, p99", CELL_SECONDS, FIELD(ttft_p99_s), 0},
+    {"waits with an ETA", CELL_COUNT, FIELD(eta_waits), 0},
+    {"waits without", CELL_COUNT, FIELD(eta_unknown), 0},
+    {"ETA error, mean", CELL_SECONDS, FIELD(eta_error_mean_s), 0},
+    {"ETA error, p50", CELL_SECONDS, FIELD(eta_error_p50_s), 0},
+    {"ETA error, p90", CELL_SECONDS, FIELD(eta_error_p90_s), 0},
+    {"ETA error, of the wait", CELL_RATIO, FIELD(eta_error_share), 0},
+    {"stores awaited", CELL_COUNT, FIELD(awaited_stores), 0},
+    {"stores that overtook", CELL_COUNT, FIELD(overtaking_stores), 0},
     {"stored", CELL_BYTES_MOVED, FIELD(bytes_stored), 0},
     {"loaded", CELL_BYTES_MOVED, FIELD(bytes_loaded), 0},
     {"store rate, offered", CELL_RATE, FIELD(store_rate_offered), 0},
@@ -184,6 +240,9 @@ static void format_cell(const struct spw_report *report, const struct row *row,
     case CELL_SHARE:
         snprintf(out, CELL_BYTES, "%.2f %%",
                  100 * share(*(const uint64_t *)field, *(const uint64_t *)whole));
+        break;
+    case CELL_RATIO:
+        snprintf(out, CELL_BYTES, "%.2f %%", 100 * *(const double *)field);
         break;
     case CELL_SECONDS:
         snprintf(out, CELL_BYTES, "%.3f s", *(const double *)field);
@@ -230,7 +289,8 @@ static json_t *json_of(const struct spw_report *r)
 {
     return json_pack(
         "{s:i, s:s, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:I, s:f, s:f, s:I, s:I,"
-        " s:f, s:f, s:I, s:I, s:f, s:f, s:b, s:s}",
+        " s:f, s:f, s:I, s:I, s:f, s:f, s:b, s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f,"
+        " s:I, s:I}",
         "schema", SPW_REPORT_SCHEMA, "policy", r->policy, "requests", (json_int_t)r->requests,
         "blocks", (json_int_t)r->blocks, "hit_blocks", (json_int_t)r->hit_blocks, "resident_blocks",
         (json_int_t)r->resident_blocks, "deferred_share", share(r->deferred_requests, r->requests),
@@ -240,7 +300,12 @@ static json_t *json_of(const struct spw_report *r)
         (json_int_t)r->wrong_bytes, "wait_p50_s", r->wait_p50_s, "ttft_p50_s", r->ttft_p50_s,
         "bytes_stored", (json_int_t)r->bytes_stored, "bytes_loaded", (json_int_t)r->bytes_loaded,
         "store_rate_offered", r->store_rate_offered, "store_rate_achieved", r->store_rate_achieved,
-        "void", r->is_void, "reason", r->reason);
+        "void", r->is_void, "reason", r->reason, "waits", (json_int_t)r->waits, "waits_hit",
+        (json_int_t)r->waits_hit, "waits_cut", (json_int_t)r->waits_cut, "eta_waits",
+        (json_int_t)r->eta_waits, "eta_unknown", (json_int_t)r->eta_unknown, "eta_error_mean_s",
+        r->eta_error_mean_s, "eta_error_p50_s", r->eta_error_p50_s, "eta_error_p90_s",
+        r->eta_error_p90_s, "eta_error_share", r->eta_error_share, "awaited_stores",
+        (json_int_t)r->awaited_stores, "overtaking_stores", (json_int_t)r->overtaking_stores);
 }
 
 int spw_report_print_json(const struct spw_report *reports, size_t count, FILE *out)

@@ -41,6 +41,23 @@ double spw_samples_percentile_s(struct spw_samples *samples, double percent);
 
 void spw_samples_fini(struct spw_samples *samples);
 
+/** ETAs told to requests as they began to wait, against what came. All zero is empty. */
+struct spw_forecasts {
+    struct spw_samples errors; /* how far off each was, absolute                */
+    uint64_t waited_ns;        /* sum of the waits that these are about         */
+    uint64_t unknown;          /* waits whose ETA was not known as they began   */
+};
+
+#define SPW_FORECAST_UNKNOWN UINT64_MAX
+
+/** A wait of @took_ns was told @eta_ns, or SPW_FORECAST_UNKNOWN. Returns 0 or -ENOMEM. */
+int spw_forecasts_add(struct spw_forecasts *forecasts, uint64_t eta_ns, uint64_t took_ns);
+
+/** Add all of @from to @forecasts. Returns 0 or -ENOMEM. */
+int spw_forecasts_merge(struct spw_forecasts *forecasts, const struct spw_forecasts *from);
+
+void spw_forecasts_fini(struct spw_forecasts *forecasts);
+
 /** What one policy did on one trace. Times are seconds of the trace, not of the clock on the wall.
  */
 struct spw_report {
@@ -53,6 +70,14 @@ struct spw_report {
     double wait_mean_s, wait_p50_s, wait_p99_s; /* of one deferral from first to last */
     uint64_t recomputed_tokens; /* that a pending chunk would have saved, had one waited */
     double ttft_mean_s, ttft_p50_s, ttft_p99_s;
+    uint64_t waits, waits_hit,
+        waits_cut;        /* in all; that ended in a load of all, or were given up */
+    uint64_t eta_waits;   /* that ended in a load of all, with an ETA when they began */
+    uint64_t eta_unknown; /* likewise, without one */
+    double eta_error_mean_s, eta_error_p50_s, eta_error_p90_s; /* absolute */
+    double eta_error_share;                                    /* of the time waited */
+    uint64_t awaited_stores;    /* chunks stored that somebody waited for when their copy began */
+    uint64_t overtaking_stores; /* copies that began before that of an older one */
     uint64_t verified_chunks;
     uint64_t wrong_bytes;
     uint64_t bytes_stored; /* nominal, as all bytes and rates here */
@@ -63,9 +88,13 @@ struct spw_report {
     char reason[SPW_REPORT_REASON_BYTES]; /* why it is void, "" if it is not */
 };
 
-/** Take the mean and the percentiles of waits and times to first token into @report. */
+/** Take the mean and the percentiles of waits and times to first token into @report, and how many
+ * waits there were. */
 void spw_report_take_samples(struct spw_report *report, struct spw_samples *waits,
                              struct spw_samples *ttfts);
+
+/** Take what the ETAs were worth. */
+void spw_report_take_forecasts(struct spw_report *report, struct spw_forecasts *forecasts);
 
 /** Say whether the run counts: it is void if what was offered could not be stored. */
 void spw_report_judge(struct spw_report *report);

@@ -75,7 +75,7 @@ static void wake(struct sim *sim, uint32_t request)
 {
     struct sim_engine *engine = engine_of(sim, request);
 
-    spw_engine_wake(&engine->model, sim->request[request].index);
+    spw_engine_wake(&engine->model, sim->request[request].index, sim->now_ns);
     engine->news = true;
 }
 
@@ -246,7 +246,9 @@ static int carry_out(struct sim *sim, uint32_t request, uint32_t computed,
 
     if (decision->action == SPW_ACTION_DEFER) {
         out->answer = SPW_ENGINE_DEFER;
-        if (decision->reason != SPW_REASON_LOADING)
+        out->pends = decision->reason != SPW_REASON_LOADING;
+        out->eta_ns = decision->eta_ns;
+        if (out->pends)
             return wait_for_stores(sim, request, decision->await[0]);
         wait_for_load(sim, request, decision->chunk);
         return 0;
@@ -505,12 +507,19 @@ static int take_results(struct sim *sim)
 
         result->deferred_requests += engine->deferred_requests;
         result->recomputed_tokens += engine->recomputed_tokens;
+        result->waits_hit += engine->waits_hit;
+        result->waits_cut += engine->waits_cut;
         status = spw_samples_merge(&result->waits, &engine->waits);
+        if (!status)
+            status = spw_forecasts_merge(&result->forecasts, &engine->forecasts);
         if (!status)
             status = spw_samples_merge(&result->ttfts, &engine->ttfts);
     }
-    for (uint32_t k = 0; k < sim->config->workers; k++)
+    for (uint32_t k = 0; k < sim->config->workers; k++) {
         result->stored_chunks += sim->pool.stream[k].copied_chunks;
+        result->awaited_stores += sim->pool.stream[k].awaited_copies;
+        result->overtaking_stores += sim->pool.stream[k].overtaking_copies;
+    }
     result->store_busy_ns = (int64_t)result->stored_chunks * sim->pool.config.copy_ns;
     result->evicted_chunks = sim->pool.evicted_chunks;
     result->end_ns = sim->now_ns;
@@ -554,5 +563,6 @@ void spw_sim_result_fini(struct spw_sim_result *result)
         return;
     spw_samples_fini(&result->waits);
     spw_samples_fini(&result->ttfts);
+    spw_forecasts_fini(&result->forecasts);
     *result = (struct spw_sim_result){0};
 }

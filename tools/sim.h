@@ -54,11 +54,16 @@ struct spw_sim_result {
     uint64_t loaded_chunks;
     uint64_t skipped_chunks; /* offered without room */
     uint64_t evicted_chunks;
+    uint64_t awaited_stores;    /* chunks copied that somebody awaited */
+    uint64_t overtaking_stores; /* chunks copied before an older one */
+    uint64_t waits_hit;         /* ended in a load of all that they were for */
+    uint64_t waits_cut;         /* ended by giving up what was on its way */
     uint64_t decisions;
     int64_t store_busy_ns; /* of all streams */
     int64_t end_ns;        /* the last first token */
     struct spw_samples waits;
     struct spw_samples ttfts;
+    struct spw_forecasts forecasts;
 };
 
 /**

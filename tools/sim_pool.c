@@ -298,6 +298,7 @@ static bool somebody_waits(void *context, const struct spw_queue_item *item)
 static void start_stream(struct spw_sim_pool *pool, struct spw_sim_stream *stream, int64_t now_ns)
 {
     struct spw_queue_item *item;
+    bool is_awaited;
 
     if (stream->marks_moved)
         spw_queue_mark(&stream->queue, somebody_waits, NULL);
@@ -305,8 +306,11 @@ static void start_stream(struct spw_sim_pool *pool, struct spw_sim_stream *strea
     item = spw_queue_next(&stream->queue, SPW_COPY_STORE, (uint64_t)now_ns);
     if (!item)
         return;
+    is_awaited = pool->config.awaited_first && pool->chunk[item->chunk].awaiters > 0;
+    stream->overtaking_copies += spw_queue_overtakes(item);
     spw_queue_take(&stream->queue, item);
-    stream->awaited -= pool->config.awaited_first && pool->chunk[item->chunk].awaiters > 0;
+    stream->awaited -= is_awaited;
+    stream->awaited_copies += is_awaited;
     stream->copying = item->chunk;
     stream->copy_end_ns = now_ns + pool->config.copy_ns;
 }

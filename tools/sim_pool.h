@@ -53,6 +53,8 @@ struct spw_sim_stream {
     uint32_t copying;                      /* chunk, SPW_SIM_NONE when idle */
     int64_t copy_end_ns;                   /* INT64_MAX when idle */
     uint64_t queued_chunks, copied_chunks; /* in all */
+    uint64_t awaited_copies;               /* of chunks that somebody awaited when they began */
+    uint64_t overtaking_copies;            /* begun before that of an older chunk */
 };
 
 struct spw_sim_pool {

@@ -163,7 +163,9 @@ Test(process_simulate, options_that_contradict_each_other_or_have_no_use_are_ref
     REFUSED("--payload-bytes", "--simulate", "--payload-bytes", "1024");
     REFUSED("--cache-only", "--simulate", "--cache-only");
     REFUSED("--route", "--cache-only", "--route", "random");
-    REFUSED("--overtake-limit", "--overtake-limit", "1s");
+    REFUSED("--compare", "--cache-only", "--compare");
+    REFUSED("--awaited", "--cache-only", "--awaited");
+    REFUSED("--overtake-limit", "--cache-only", "--overtake-limit", "1s");
     REFUSED("random", "--simulate", "--route", "by-name");
     REFUSED("--overtake-limit", "--simulate", "--overtake-limit", "0");
 }

@@ -34,7 +34,8 @@ static struct spw_engine engine_with(const uint32_t *tokens, size_t count)
 
 static void step_with_news(struct spw_engine *engine)
 {
-    spw_engine_wake_all(engine);
+    for (uint32_t i = 0; i < engine->request_count; i++)
+        spw_engine_wake(engine, i, engine->requests[i].woken_ns);
     spw_engine_step(engine);
 }
 
@@ -133,20 +134,20 @@ Test(engine, a_deferred_request_without_news_is_not_asked_again)
     expect_next(&e, 0, 0);
     decide(&e, 0, 0, defer);
     expect_next(&e, 0, 1);
-    spw_engine_wake(&e, 2); /* not deferred: it is asked in any case, once */
+    spw_engine_wake(&e, 2, 0); /* not deferred: it is asked in any case, once */
     decide(&e, 1, 0, defer);
     expect_next(&e, 0, 2);
     decide(&e, 2, 0, defer);
     spw_engine_step(&e);
     expect_no_next(&e, 1 * MS);
-    spw_engine_wake(&e, 1);
+    spw_engine_wake(&e, 1, 2 * MS);
     spw_engine_step(&e);
     expect_next(&e, 2 * MS, 1);
     decide(&e, 1, 2 * MS, defer);
     spw_engine_step(&e);
     expect_no_next(&e, 3 * MS); /* the news was used up */
-    spw_engine_wake(&e, 1);
-    spw_engine_wake(&e, 0);
+    spw_engine_wake(&e, 1, 2 * MS);
+    spw_engine_wake(&e, 0, 4 * MS);
     spw_engine_step(&e);
     expect_next(&e, 4 * MS, 0); /* in its old place */
     decide(&e, 0, 4 * MS, miss);
@@ -154,6 +155,42 @@ Test(engine, a_deferred_request_without_news_is_not_asked_again)
     spw_engine_step(&e);
     expect_next(&e, 104 * MS, 1);
     decide(&e, 1, 104 * MS, miss);
+    spw_engine_fini(&e);
+}
+
+Test(engine, an_eta_is_compared_with_when_the_chunks_were_ready)
+{
+    struct spw_engine e = engine_with((const uint32_t[]){10, 10, 10, 10, 100}, 5);
+    struct spw_engine_decision told = defer, cut = load(5);
+
+    told.pends = true;
+    told.eta_ns = 30 * MS;
+    cut.recompute_tokens = 5;
+    spw_engine_step(&e);
+    for (uint32_t i = 0; i < 4; i++) {
+        expect_next(&e, 0, i);
+        if (i == 2)
+            told.eta_ns = SPW_FORECAST_UNKNOWN;
+        decide(&e, i, 0, i == 3 ? defer : told); /* the last waits for no store */
+        if (i == 0)
+            told.eta_ns = 50 * MS;
+    }
+    expect_next(&e, 0, 4);
+    decide(&e, 4, 0, miss); /* holds the server for 100 ms */
+    for (uint32_t i = 0; i < 4; i++)
+        spw_engine_wake(&e, i, 40 * MS);
+    expect_done(&e, 100 * MS, 4);
+    spw_engine_step(&e);
+    for (uint32_t i = 0; i < 4; i++) {
+        expect_next(&e, 100 * MS, i);
+        decide(&e, i, 100 * MS, i == 1 ? cut : load(10));
+    }
+    cr_expect_eq(e.waits.count, 4);
+    cr_expect(e.waits_hit == 3 && e.waits_cut == 1);
+    cr_assert_eq(e.forecasts.errors.count, 1, "of a hit that was told one");
+    cr_expect_eq(e.forecasts.errors.values_ns[0], 10 * MS);
+    cr_expect_eq(e.forecasts.waited_ns, (uint64_t)(40 * MS));
+    cr_expect_eq(e.forecasts.unknown, 1);
     spw_engine_fini(&e);
 }
 

@@ -62,6 +62,29 @@ Test(report, no_samples_are_zero_and_one_is_itself)
     spw_samples_fini(NULL);
 }
 
+Test(report, forecasts_are_judged_by_how_far_off_they_were)
+{
+    struct spw_forecasts all = {0}, more = {0};
+    struct spw_report report = {0};
+
+    cr_assert_eq(spw_forecasts_add(&all, 3000000000, 2000000000), 0);
+    cr_assert_eq(spw_forecasts_add(&all, 0, 4000000000), 0);
+    cr_assert_eq(spw_forecasts_add(&more, 2000000000, 2000000000), 0);
+    cr_assert_eq(spw_forecasts_add(&more, SPW_FORECAST_UNKNOWN, 9000000000), 0);
+    cr_assert_eq(spw_forecasts_merge(&all, &more), 0);
+    spw_report_take_forecasts(&report, &all);
+    cr_expect(report.eta_waits == 3 && report.eta_unknown == 1);
+    cr_expect_float_eq(report.eta_error_mean_s, 5.0 / 3, 1e-9);
+    cr_expect_eq(report.eta_error_p50_s, 1);
+    cr_expect_eq(report.eta_error_p90_s, 4);
+    cr_expect_float_eq(report.eta_error_share, 5.0 / 8, 1e-9);
+    spw_forecasts_fini(&all);
+    spw_forecasts_fini(&more);
+    spw_forecasts_fini(NULL);
+    spw_report_take_forecasts(&report, &all);
+    cr_expect_eq(report.eta_error_share, 0, "no waits, no error");
+}
+
 static struct spw_report example(void)
 {
     return (struct spw_report){
@@ -83,6 +106,17 @@ static struct spw_report example(void)
         .bytes_loaded = 999,
         .store_rate_offered = 2e9,
         .store_rate_achieved = 1.97e9,
+        .waits = 77,
+        .waits_hit = 60,
+        .waits_cut = 16,
+        .eta_waits = 58,
+        .eta_unknown = 2,
+        .eta_error_mean_s = 0.5,
+        .eta_error_p50_s = 0.25,
+        .eta_error_p90_s = 4.125,
+        .eta_error_share = 0.0625,
+        .awaited_stores = 654,
+        .overtaking_stores = 321,
     };
 }
 
@@ -95,7 +129,10 @@ Test(report, json_has_the_keys_that_scripts_rely_on_in_their_order)
         "\"ttft_mean_s\":2.5,\"ttft_p99_s\":20.125,\"verified_chunks\":61000,\"wrong_bytes\":0,"
         "\"wait_p50_s\":1.0,\"ttft_p50_s\":2.0,\"bytes_stored\":2000000000000,"
         "\"bytes_loaded\":999,\"store_rate_offered\":2e9,"
-        "\"store_rate_achieved\":1.97e9,\"void\":false,\"reason\":\"\"}\n";
+        "\"store_rate_achieved\":1.97e9,\"void\":false,\"reason\":\"\","
+        "\"waits\":77,\"waits_hit\":60,\"waits_cut\":16,\"eta_waits\":58,\"eta_unknown\":2,"
+        "\"eta_error_mean_s\":0.5,\"eta_error_p50_s\":0.25,\"eta_error_p90_s\":4.125,"
+        "\"eta_error_share\":0.0625,\"awaited_stores\":654,\"overtaking_stores\":321}\n";
     struct spw_report report = example();
     char *text = NULL;
     size_t bytes;
@@ -133,8 +170,9 @@ Test(report, json_is_an_object_a_line)
 Test(report, the_table_shows_every_number_a_column_a_policy)
 {
     static const char *const expect[] = {
-        "12,031",   "288,500", "21.16 %", "10.00 %",   "1.250 s",   "9.500 s", "1,234,567",
-        "20.125 s", "2.00 TB", "999 B",   "2.00 GB/s", "1.97 GB/s", "61,000",  "requests deferred",
+        "12,031",    "288,500",           "21.16 %", "10.00 %", "1.250 s",   "9.500 s",
+        "1,234,567", "20.125 s",          "2.00 TB", "999 B",   "2.00 GB/s", "1.97 GB/s",
+        "61,000",    "requests deferred", "4.125 s", "6.25 %",  "654",       "321",
     };
     struct spw_report reports[2] = {example(), example()};
     char *text = NULL;

@@ -69,6 +69,10 @@ Test(sim, a_request_waits_for_stores_then_loads_then_computes_the_rest)
     cr_expect_eq(r.ttfts.values_ns[1], (2020 + 200 + 5 - 1) * MS);
     cr_assert_eq(r.waits.count, 1);
     cr_expect_eq(r.waits.values_ns[0], 2000 * MS);
+    cr_expect(r.waits_hit == 1 && r.waits_cut == 0);
+    cr_assert_eq(r.forecasts.errors.count, 1);
+    cr_expect_eq(r.forecasts.errors.values_ns[0], 0, "nothing came between");
+    cr_expect_eq(r.forecasts.waited_ns, (uint64_t)(2000 * MS));
     cr_expect_eq(r.deferred_requests, 1);
     cr_expect(r.blocks == 4 && r.hit_blocks == 2 && r.resident_blocks == 2 && r.gpu_blocks == 0);
     cr_expect(r.stored_chunks == 2 && r.loaded_chunks == 2 && r.recomputed_tokens == 0);
@@ -186,6 +190,9 @@ Test(sim, an_awaited_store_overtakes_the_others)
     /* the copy that runs ends at 1,060 ms, then its own two */
     cr_expect_eq(first.waits.values_ns[0], (3060 - 90) * MS, "%f",
                  (double)first.waits.values_ns[0] / 1e6);
+    cr_expect(first.awaited_stores == 2 && first.overtaking_stores == 2, "%d %d",
+              (int)first.awaited_stores, (int)first.overtaking_stores);
+    cr_expect(plain.awaited_stores == 0 && plain.overtaking_stores == 0);
     cr_expect_gt(plain.waits.values_ns[0], 6000 * MS);
     cr_expect_gt(limited.waits.values_ns[0], first.waits.values_ns[0]);
     cr_expect_lt(limited.waits.values_ns[0], plain.waits.values_ns[0]);
