@@ -199,6 +199,8 @@ int spw_request_boundary(struct spw_request *request, uint64_t boundary, const v
         boundary > SPW_TOKENS_MAX || boundary % request->space->groups.hash_unit_tokens != 0)
         return -EINVAL;
     int rc = spw_client_check(request->client);
+    if (rc == 0)
+        rc = grow_marks(request);
     if (rc < 0)
         return rc;
     uint32_t groups = request->space->groups.count;
