@@ -15,6 +15,9 @@ struct asker {
     struct spw_lookup_source source;
     struct spw_request *request;
     uint64_t expired[SPW_WAIT_KINDS]; /* up to which token what pends, or isn't known, reads MISS */
+    int32_t given_up_group;           /* the first chunk that did, -1: none */
+    uint64_t given_up_chunk;
+    bool given_up_tail; /* it is a tail's */
     struct spw_eta eta;
 };
 
@@ -35,13 +38,30 @@ static bool expired(const struct asker *asker, uint8_t verdict, uint64_t end)
            (verdict == SPW_RETRY && end <= asker->expired[SPW_WAIT_FOR_RETRY]);
 }
 
-static void give_up_expired(const struct asker *asker, uint32_t group, uint64_t first,
-                            uint64_t count, uint8_t *verdicts)
+static void note_given_up(struct asker *asker, uint32_t group, uint64_t chunk)
 {
-    uint64_t tokens = asker->request->space->groups.group[group].chunk_tokens;
-    for (uint64_t i = 0; i < count; i++)
-        if (expired(asker, verdicts[i], (first + i + 1) * tokens))
-            verdicts[i] = SPW_MISS;
+    if (asker->given_up_group >= 0)
+        return;
+    asker->given_up_group = (int32_t)group;
+    asker->given_up_chunk = chunk;
+}
+
+/* In the order of the search: of a full group, what is behind a hole ends nothing. */
+static void give_up_expired(struct asker *asker, uint32_t g, uint64_t first, uint64_t count,
+                            uint8_t *verdicts)
+{
+    const struct spw_group *group = &asker->request->space->groups.group[g];
+    bool full = group->kind == SPW_GROUP_FULL, hole = false;
+    for (uint64_t n = 0; n < count; n++) {
+        uint64_t i = full ? n : count - 1 - n;
+        if (!expired(asker, verdicts[i], (first + i + 1) * group->chunk_tokens)) {
+            hole = hole || (full && verdicts[i] == SPW_MISS);
+            continue;
+        }
+        verdicts[i] = SPW_MISS;
+        if (!hole)
+            note_given_up(asker, g, first + i);
+    }
 }
 
 /* What the replica says, or a tier that has to be asked says of what it has not. */
@@ -62,7 +82,7 @@ static void fetch(struct spw_lookup_source *source, uint32_t group, uint64_t fir
     struct spw_client *client = request->client;
     uint64_t *word = client->scratch[group].word + first;
     const uint64_t *tag = request->keys[group].tag + first;
-    const struct asker *asker = asker_of(source);
+    struct asker *asker = asker_of(source);
     spw_replica_probe(&client->views.replica, tag, count, word);
     judge(request, tag, word, count, out_verdicts);
     if (asker->expired[SPW_WAIT_FOR_PENDING] != 0 || asker->expired[SPW_WAIT_FOR_RETRY] != 0)
@@ -96,26 +116,42 @@ static uint64_t loading(struct spw_lookup_source *source, uint32_t group, uint64
     return first < end ? first : end;
 }
 
+/* The objects of a boundary; true if it isn't missing in all groups. */
+static bool judge_boundary(struct asker *asker, const struct spw_boundary *boundary,
+                           uint8_t *out_verdicts)
+{
+    const struct spw_request *request = asker->request;
+    const struct spw_groups *groups = &request->space->groups;
+    int32_t late = -1;
+    bool any = false, hole = false;
+    for (uint32_t g = 0; g < groups->count; g++) {
+        uint64_t tag = boundary->group[g].digest[0];
+        uint64_t word = spw_replica_get(&request->client->views.replica, tag);
+        judge(request, &tag, &word, 1, &out_verdicts[g]);
+        hole = hole || out_verdicts[g] == SPW_MISS;
+        if (expired(asker, out_verdicts[g], boundary->at)) {
+            out_verdicts[g] = SPW_MISS;
+            late = (int32_t)g;
+        }
+        any = any || out_verdicts[g] != SPW_MISS;
+    }
+    if (late >= 0 && !hole && asker->given_up_group < 0) {
+        note_given_up(asker, (uint32_t)late, boundary->at / groups->group[late].chunk_tokens);
+        asker->given_up_tail = true;
+    }
+    return any;
+}
+
 static bool tail(struct spw_lookup_source *source, uint64_t above, uint64_t at_most,
                  uint64_t *out_boundary, uint8_t *out_verdicts)
 {
     struct spw_request *request = asked_for(source);
-    const struct spw_replica *replica = &request->client->views.replica;
-    uint32_t groups = request->space->groups.count;
     for (uint32_t i = 0; i < request->boundaries && request->boundary[i]->at > above; i++) {
         const struct spw_boundary *boundary = request->boundary[i];
-        bool any = false;
         if (boundary->at > at_most)
             continue;
-        for (uint32_t g = 0; g < groups; g++) {
-            uint64_t tag = boundary->group[g].digest[0], word = spw_replica_get(replica, tag);
-            judge(request, &tag, &word, 1, &out_verdicts[g]);
-            if (expired(asker_of(source), out_verdicts[g], boundary->at))
-                out_verdicts[g] = SPW_MISS;
-            any = any || out_verdicts[g] != SPW_MISS;
-        }
         *out_boundary = boundary->at;
-        if (any)
+        if (judge_boundary(asker_of(source), boundary, out_verdicts))
             return true;
     }
     return false;
@@ -125,6 +161,8 @@ static int tail_loading(struct spw_lookup_source *source, uint64_t boundary)
 {
     struct spw_request *request = asked_for(source);
     const struct spw_boundary *keys = spw_request_find_boundary(request, boundary);
+    if (boundary <= asker_of(source)->expired[SPW_WAIT_FOR_PENDING]) /* it loads them itself */
+        return -1;
     for (uint32_t g = 0; keys && g < request->space->groups.count; g++)
         if (spw_replica_get(&request->client->book.loading, keys->group[g].digest[0]) != 0)
             return (int)g;
@@ -133,23 +171,25 @@ static int tail_loading(struct spw_lookup_source *source, uint64_t boundary)
 
 /* ---- lookup ---------------------------------------------------------------------------------- */
 
-/* Was it a chunk waited for long enough that ended the hit, or left none? */
-static void name_limit(const struct asker *asker, struct spw_decision_core *core)
+/* Was it a chunk waited for long enough that ended the hit, or left none? Then that one decided. */
+static void name_limit(const struct asker *asker, uint64_t computed_tokens,
+                       struct spw_decision_core *core)
 {
-    const struct spw_request *request = asker->request;
-    if (core->action == SPW_ACTION_DEFER || core->group < 0 ||
-        (core->reason != SPW_REASON_COMPLETE && core->reason != SPW_REASON_GROUP_MISS))
+    if (asker->given_up_group < 0)
         return;
-    uint32_t g = (uint32_t)core->group;
-    const struct spw_scratch *scratch = &request->client->scratch[g];
-    uint64_t tokens = request->space->groups.group[g].chunk_tokens;
-    if (core->chunk >= spw_request_chunks(request, g) || scratch->verdict[core->chunk] != SPW_MISS)
+    const struct spw_group *group = &asker->request->space->groups.group[asker->given_up_group];
+    if (core->reason == SPW_REASON_COMPLETE) {
+        if (asker->given_up_tail || /* [T7] */
+            computed_tokens + core->hit_tokens > asker->given_up_chunk * group->chunk_tokens)
+            return; /* read besides, left of the window found */
+        core->reason = SPW_REASON_LOAD_LIMIT;
+    } else if (core->reason == SPW_REASON_GROUP_MISS || core->reason == SPW_REASON_SHORT) {
+        core->reason = SPW_REASON_MISS_LIMIT;
+    } else {
         return;
-    uint8_t verdict;
-    judge(request, &request->keys[g].tag[core->chunk], &scratch->word[core->chunk], 1, &verdict);
-    if (expired(asker, verdict, (core->chunk + 1) * tokens))
-        core->reason =
-            core->action == SPW_ACTION_LOAD ? SPW_REASON_LOAD_LIMIT : SPW_REASON_MISS_LIMIT;
+    }
+    core->group = asker->given_up_group;
+    core->chunk = asker->given_up_chunk;
 }
 
 static void say_how(const struct spw_request *request, uint64_t computed_tokens, bool running,
@@ -186,6 +226,8 @@ static int decide(struct spw_request *request, uint64_t computed_tokens, bool ru
                                               .eta = eta,
                                               .tail_eta = tail_eta};
     asker.request = request;
+    asker.given_up_group = -1;
+    asker.given_up_tail = false;
     asker.eta.seen = 0;
     spw_defer_pause(request, asker.expired);
     say_how(request, computed_tokens, running, &in);
@@ -195,7 +237,7 @@ static int decide(struct spw_request *request, uint64_t computed_tokens, bool ru
     }
     int rc = spw_decide(&in, &asker.source, out_core);
     if (rc == 0)
-        name_limit(&asker, out_core);
+        name_limit(&asker, computed_tokens, out_core);
     return rc;
 }
 

@@ -80,7 +80,9 @@ Test(awaited, pending_chunks_are_marked_at_every_rank_until_nobody_waits)
     cr_expect_eq(awaited_slots(0), 12, "more than it watches");
     cr_expect_eq(awaited_slots(1), 12);
     cr_expect_eq(api_lookup(client, second).action, SPW_ACTION_DEFER);
+    changes = spw_client_awaited_changes(client->own, 1);
     cr_assert_eq(spw_request_cancel(first), 0);
+    cr_expect_neq(spw_client_awaited_changes(client->own, 1), changes, "workers are told");
     cr_expect_eq(awaited_slots(0), 2, "another one still waits for these");
     settle(&zero);
     cr_expect_eq(api_lookup(client, second).action, SPW_ACTION_DEFER);
@@ -180,5 +182,75 @@ Test(awaited, auto_waits_only_for_what_comes_sooner_than_it_is_worth)
     cr_expect_eq(woken(list, 1), 1);
     decision = api_lookup(client, request);
     cr_expect_eq(decision.reason == SPW_REASON_CUT || decision.reason == SPW_REASON_LOAD_LIMIT, 1);
+    close_pool();
+}
+
+/* A rate is known, and chunk 101 stands behind six that nobody awaits, the first of them in copy. */
+static void open_busy_stream(uint64_t wait_limit_ns)
+{
+    struct spw_completion end[8];
+    open_pool(&paced);
+    struct spw_completion ready = pend(100, 1);
+    cr_assert_eq(api_run(client, &ready.ticket, 0, 1), 0);
+    do {
+        rig_advance(&api.rig, 4 * MS);
+        rig_settle(&api.rig);
+    } while (spw_completions(client, end, 8) == 0);
+    struct spw_completion others = pend(200, 6), two = pend(101, 2);
+    cr_assert_eq(api_run(client, &others.ticket, 0, 1), 0);
+    cr_assert_eq(api_run(client, &two.ticket, 12, 2), 0);
+    rig_settle(&api.rig);
+    space_config.max_recompute_pending_tokens = SPW_RECOMPUTE_AUTO;
+    space_config.prefill_tokens_per_s = 1000;
+    space_config.recompute_price = 1000;
+    space_config.wait_limit_ns = wait_limit_ns;
+    space = api_space(&api, client, &space_config);
+}
+
+Test(awaited, the_eta_of_a_run_counts_each_of_its_chunks)
+{
+    open_busy_stream(0);
+    struct spw_decision decision = api_lookup(client, api_request(space, 100, 3));
+    cr_expect_eq(decision.reason, SPW_REASON_PENDING);
+    cr_expect(decision.eta_ns > 340 * MS && decision.eta_ns <= 384 * MS, "%lu",
+              (unsigned long)decision.eta_ns);
+    close_pool();
+}
+
+Test(awaited, a_priced_wait_is_weighed_again_when_its_end_was_expected)
+{
+    struct spw_request *list[1];
+    open_busy_stream(0);
+    struct spw_request *request = api_request(space, 100, 3);
+    cr_expect_eq(api_lookup(client, request).reason, SPW_REASON_PENDING);
+    api.rig.now_ns += 300 * MS; /* the worker stands still */
+    cr_expect_eq(woken(list, 1), 0);
+    api.rig.now_ns += 100 * MS;
+    cr_expect_eq(woken(list, 1), 1);
+    cr_expect_eq(api_lookup(client, request).reason, SPW_REASON_PENDING, "a slow copy is no stall");
+    api.rig.now_ns += 2000 * MS;
+    cr_expect_eq(woken(list, 1), 1);
+    struct spw_decision decision = api_lookup(client, request);
+    cr_expect_eq(decision.reason, SPW_REASON_CUT);
+    cr_expect_eq(decision.eta_ns, UINT64_MAX);
+    cr_expect_eq(decision.recomputed_tokens, 32);
+    struct spw_wait_histogram cut;
+    cr_assert_eq(spw_waits(client, SPW_WAIT_CUT, &cut), 0);
+    cr_expect_eq(cut.count, 1);
+    cr_expect_eq(cut.sum_ns, 2400 * MS);
+    close_pool();
+}
+
+Test(awaited, a_limit_ends_a_priced_wait_before_that)
+{
+    struct spw_request *list[1];
+    open_busy_stream(50 * MS);
+    struct spw_request *request = api_request(space, 100, 3);
+    cr_expect_eq(api_lookup(client, request).reason, SPW_REASON_PENDING);
+    api.rig.now_ns += 49 * MS;
+    cr_expect_eq(woken(list, 1), 0);
+    api.rig.now_ns += MS;
+    cr_expect_eq(woken(list, 1), 1);
+    cr_expect_eq(api_lookup(client, request).reason, SPW_REASON_LOAD_LIMIT);
     close_pool();
 }
