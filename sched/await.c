@@ -36,12 +36,18 @@ int spw_marks_grow(struct spw_marks *marks, uint64_t chunks, uint32_t ranks)
 
 /* ---- where a chunk's stores are -------------------------------------------------------------- */
 
+static bool has_part(const struct spw_space *space, uint32_t rank, uint64_t word)
+{
+    const struct spw_judge *judge = &space->judge;
+    return (spw_replica_ready(word & judge->live) & judge->mask[rank]) != 0;
+}
+
 /* Workers that have a part of @rank in work; none if the rank has its part already. */
 static uint64_t workers_at(const struct spw_space *space, uint32_t rank, uint64_t word)
 {
     const struct spw_judge *judge = &space->judge;
     uint64_t pairs = 0, workers = 0;
-    if (!(spw_replica_ready(word & judge->live) & judge->mask[rank]))
+    if (!has_part(space, rank, word))
         pairs = spw_replica_pending(word & judge->live) & judge->up & judge->mask[rank];
     for (; pairs != 0; pairs &= pairs - 1)
         workers |= 1ull << (uint32_t)__builtin_ctzll(pairs) / 2;
@@ -171,13 +177,15 @@ static uint64_t eta_at(const struct spw_request *request, struct spw_eta *eta, u
     return as_it_is < marked ? as_it_is : marked;
 }
 
-/* A rank has its part when the first of its workers has it; the chunk, when the last rank has. */
+/* A rank has its part when the first of its workers has it; the chunk, when the last rank has. What
+ * pends and is at no worker is brought by a tier that tells no time. */
 static uint64_t eta_of(const struct spw_request *request, struct spw_eta *eta, uint32_t group,
                        const uint64_t digest[2], uint64_t word)
 {
     uint64_t last = 0;
     for (uint32_t r = 0; r < request->space->ranks; r++) {
-        uint64_t workers = workers_at(request->space, r, word), first = workers ? UINT64_MAX : 0;
+        uint64_t workers = workers_at(request->space, r, word);
+        uint64_t first = has_part(request->space, r, word) ? 0 : UINT64_MAX;
         for (; workers != 0; workers &= workers - 1) {
             uint64_t ns = eta_at(request, eta, (uint32_t)__builtin_ctzll(workers), group, digest);
             first = ns < first ? ns : first;

@@ -150,8 +150,8 @@ void spw_defer_settle(struct spw_request *request, const struct spw_decision_cor
                            (enum spw_reason)core->reason, client->now_ns, &decision->waited_ns,
                            &outcome))
         count_wait(client, outcome, decision->waited_ns);
-    else if (request->sample.runs)
-        decision->waited_ns = client->now_ns - request->sample.since_ns;
+    else
+        decision->waited_ns = spw_wait_sample_ns(&request->sample, client->now_ns);
     if (core->action != SPW_ACTION_DEFER) {
         stop_waiting(request);
         return;

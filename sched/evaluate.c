@@ -357,7 +357,7 @@ static void repeat(const struct spw_request *request, struct spw_decision *out)
     *out = request->deferral.decision;
     out->step = request->client->step;
     out->repeated = 1;
-    out->waited_ns = request->client->now_ns - request->sample.since_ns;
+    out->waited_ns = spw_wait_sample_ns(&request->sample, request->client->now_ns);
 }
 
 static int evaluate(struct spw_request *request, uint64_t computed_tokens, bool running,

@@ -296,7 +296,7 @@ int spw_space_queue(struct spw_space *space, uint64_t requests)
 {
     if (!space)
         return -EINVAL;
-    space->queue = requests;
+    space->queue = requests < UINT64_MAX ? requests : UINT64_MAX - 1; /* 1 + it is the price */
     return 0;
 }
 

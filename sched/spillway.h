@@ -54,7 +54,8 @@ struct spw_attach_options {
     uint64_t timeout_ns; /* how long to wait for the workers' acknowledgements, 0 = 5 s    */
     uint32_t changes;    /* room for change events between two reads, 0 = none wanted      */
     int64_t uid;         /* owner of the pool, -1 = this process's effective user          */
-    uint64_t (*now_ns)(void *ctx); /* clock that waits are measured by; NULL = CLOCK_MONOTONIC */
+    uint64_t (*now_ns)(void *ctx); /* clock that waits are measured by; NULL = CLOCK_MONOTONIC.
+                                      ETAs compare it with the workers' clock, which is that one */
     void *clock_ctx;
 };
 
@@ -210,7 +211,8 @@ struct spw_decision {
     uint32_t repeated;          /* 1: no news since this request was deferred, O(1)       */
     struct spw_need need[SPW_MAX_GROUPS];
     uint64_t eta_ns; /* until what it waits for, or what was given up (recomputed_tokens), will be
-                           stored; UINT64_MAX = not known; 0 where nothing pends               */
+                           stored; UINT64_MAX = not known; 0 where nothing pends. If repeated: as
+                           it was then; spw_request_eta() tells what it is now                 */
     uint64_t waited_ns; /* how long this wait took so far, or took: 0 without one              */
 };
 
@@ -245,7 +247,8 @@ struct spw_chunk_ref {
  * for, a worker that came or went, a transfer that ended, a limit that was reached. Each is handed
  * out once, the longest known first; asking any other one again says "repeated". After
  * spw_step_begin(), inside the step; returns how many were written, 0 at the end. What costs time is
- * news, not the number of requests that wait.
+ * news, not the number of requests that wait. One deferred because @in_flight was said is not handed
+ * out when that transfer ends: who said so knows.
  */
 SPW_API int spw_woken(struct spw_client *client, struct spw_request **out_requests, uint32_t max);
 

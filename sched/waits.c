@@ -102,6 +102,11 @@ bool spw_wait_evaluated(struct spw_wait_sample *sample, enum spw_action action,
     return true;
 }
 
+uint64_t spw_wait_sample_ns(const struct spw_wait_sample *sample, uint64_t now_ns)
+{
+    return sample->runs ? span(sample->since_ns, now_ns) : 0;
+}
+
 bool spw_wait_cancelled(struct spw_wait_sample *sample, uint64_t now_ns, uint64_t *out_waited_ns)
 {
     if (!sample->runs)

@@ -83,6 +83,9 @@ bool spw_wait_evaluated(struct spw_wait_sample *sample, enum spw_action action,
                         enum spw_reason reason, uint64_t now_ns, uint64_t *out_waited_ns,
                         enum spw_wait_outcome *out_outcome);
 
+/** How long the wait took up to @now_ns; 0 if there is none. */
+uint64_t spw_wait_sample_ns(const struct spw_wait_sample *sample, uint64_t now_ns);
+
 /** The request ends. True: it was waiting, for so long; the outcome is SPW_WAIT_CANCELLED. */
 bool spw_wait_cancelled(struct spw_wait_sample *sample, uint64_t now_ns, uint64_t *out_waited_ns);
 
