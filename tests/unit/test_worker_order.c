@@ -222,7 +222,9 @@ Test(worker_order, the_oldest_goes_when_the_limit_is_over)
     store(&two, 0, 3, 14);
     await_all(&two, 0, 3, 14, true);
     /* b is passed over from the next pass on, though the copier still holds a; c from 6 s on */
-    expect_order(0, "adefghbijklcmnopq");
+    expect_order(0, "adefgh");
+    cr_expect(place_of(0, 8) == 8000, "i moved behind b: %d", (int)place_of(0, 8));
+    expect_order(0, "bijklcmnopq");
     cr_expect(rig_count(&rig, 0, SPW_WORKER_overtake_limit_hits) == 2);
     cr_expect(rig_count(&rig, 0, SPW_WORKER_awaited_stored) == 14);
     end();
@@ -406,6 +408,18 @@ Test(worker_order, failed_copies_are_no_part_of_the_rate)
     cr_expect(rig_count(&rig, 0, SPW_WORKER_stores_failed) == 4);
     cr_expect(spw_load_relaxed(&stream(0)->rate_bytes_per_s) == 1000);
     cr_expect(spw_load_relaxed(&stream(0)->bytes_done) == 8000);
+    rig_close(&rig);
+    rig_open(&rig, &(struct rig_config){
+                       .capacity = KEYS,
+                       .copier = {PACE, .faults = {.fail_every = {1, 0}, .fail_status = -5}}});
+    rig_attach(&rig, &one);
+    store(&one, 0, 0, 2);
+    rig_advance(&rig, 5 * RIG_SECOND);
+    rig_settle(&rig);
+    rig_advance(&rig, 5 * RIG_SECOND);
+    rig_settle(&rig);
+    cr_expect(rig_count(&rig, 0, SPW_WORKER_stores_failed) == 2);
+    cr_expect(spw_load_relaxed(&stream(0)->rate_bytes_per_s) == 0, "none has gone well");
     rig_close(&rig);
 }
 
