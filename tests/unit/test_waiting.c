@@ -423,7 +423,7 @@ Test(waiting, only_those_that_news_is_about_are_handed_back_each_once)
     cr_expect_eq(list[0], request[0]);
     cr_expect_eq(woken(list, 4), 0);
     for (int i = 0; i < 4; i++)
-        cr_expect_eq(api_lookup(client, request[i]).repeated, i % 2);
+        cr_expect_eq(api_lookup(client, request[i]).repeated, (uint32_t)i % 2);
     spw_request_finish(request[1]);
     settle(&store[1]);
     cr_expect_eq(woken(list, 4), 0, "finished ones are never handed back");
