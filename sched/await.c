@@ -153,7 +153,7 @@ void spw_await_over(struct spw_request *request)
 /* ---- ETA ------------------------------------------------------------------------------------- */
 
 /* At worker @k: where it stands, or, if it will be marked, behind what is marked already and what
- * was asked about before it. */
+ * was asked about before it. What stands among those marked already stays there. */
 static uint64_t eta_at(const struct spw_request *request, struct spw_eta *eta, uint32_t k,
                        uint32_t group, const uint64_t digest[2])
 {
@@ -168,10 +168,11 @@ static uint64_t eta_at(const struct spw_request *request, struct spw_eta *eta, u
     }
     if (!find_store(request->space, k, digest, &entry))
         return 0;
-    eta->ahead_bytes[k] += bytes;
     uint64_t as_it_is = spw_stream_eta(stream, entry.place_bytes, bytes, client->now_ns);
-    if (request->space->no_await)
+    bool marked_before = entry.place_bytes != 0 && entry.place_bytes <= stream->awaited_bytes;
+    if (request->space->no_await || marked_before)
         return as_it_is;
+    eta->ahead_bytes[k] += bytes;
     uint64_t place = spw_stream_place_awaited(stream, eta->ahead_bytes[k]);
     uint64_t marked = spw_stream_eta(stream, place, bytes, client->now_ns);
     return as_it_is < marked ? as_it_is : marked;

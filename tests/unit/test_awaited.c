@@ -254,3 +254,26 @@ Test(awaited, a_limit_ends_a_priced_wait_before_that)
     cr_expect_eq(api_lookup(client, request).reason, SPW_REASON_LOAD_LIMIT);
     close_pool();
 }
+
+Test(awaited, what_is_awaited_already_is_ahead_once)
+{
+    struct spw_completion end[8];
+    open_pool(&paced);
+    struct spw_completion ready = pend(100, 1);
+    cr_assert_eq(api_run(client, &ready.ticket, 0, 1), 0);
+    do {
+        rig_advance(&api.rig, 4 * MS);
+        rig_settle(&api.rig);
+    } while (spw_completions(client, end, 8) == 0);
+    struct spw_completion others = pend(300, 6), wanted = pend(200, 5);
+    cr_assert_eq(api_run(client, &others.ticket, 0, 1), 0);
+    cr_assert_eq(api_run(client, &wanted.ticket, 12, 2), 0);
+    rig_settle(&api.rig);
+    cr_expect_eq(api_lookup(client, api_request(space, 200, 4)).reason, SPW_REASON_PENDING);
+    rig_settle(&api.rig); /* four go first, by now */
+    struct spw_decision decision = api_lookup(client, api_request(space, 200, 5));
+    cr_expect_eq(decision.reason, SPW_REASON_PENDING);
+    cr_expect(decision.eta_ns > 5 * 128 * MS && decision.eta_ns <= 6 * 130 * MS,
+              "the one in copy and these five: %lu ms", (unsigned long)(decision.eta_ns / MS));
+    close_pool();
+}
