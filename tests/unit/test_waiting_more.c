@@ -114,11 +114,16 @@ Test(waiting_more, a_window_that_pends_too_long_is_counted_as_expired) /* LK-2 *
     space_config.fingerprint = "a sliding window";
     space = api_space(&api, client, &space_config);
     struct spw_request *request = api_request(space, 100, 4), *head = api_request(space, 200, 4);
-    pend_chunk(api_request(space, 100, 4), 3);
+    struct spw_request *stores = api_request(space, 100, 4);
+    struct spw_completion store = api_reserve(&api, stores, client, 0, 3, 1);
     cr_expect_eq(api_lookup(client, request).reason, SPW_REASON_PENDING);
     rig_advance(&api.rig, 500 * MS);
     struct spw_decision decision = api_lookup(client, request);
     expect_limit(&decision, SPW_REASON_MISS_LIMIT, 0, 3, 1);
+    cr_assert_eq(api_run(client, &store.ticket, 0, 1), 0);
+    cr_assert_eq(api_complete(&api, client).status, 0);
+    pend_chunk(stores, 0);
+    cr_expect_eq(api_lookup(client, request).reason, SPW_REASON_COMPLETE, "chunk 0 is of no use");
     api_store(&api, client, space, 1, 200, 1);
     pend_chunk(api_request(space, 200, 4), 3);
     cr_expect_eq(api_lookup(client, head).reason, SPW_REASON_PENDING);
@@ -210,16 +215,22 @@ static void open_hybrid(const struct rig_config *config)
     space = api_space(&api, client, &space_config);
 }
 
-static struct spw_request *with_tail(uint64_t key)
+static struct spw_request *with_tail_at(uint64_t key, uint64_t prompt_tokens, uint64_t boundary)
 {
-    struct spw_request_config config = {.size_bytes = sizeof(config), .prompt_tokens = 30};
+    struct spw_request_config config = {.size_bytes = sizeof(config),
+                                        .prompt_tokens = prompt_tokens};
     struct spw_request *request = NULL;
     uint8_t both[2 * API_KEY_BYTES];
     cr_assert_eq(spw_request_open(space, &config, &request), 0);
     rig_key(0, key, both);
     rig_key(0, key, both + API_KEY_BYTES);
-    cr_assert_eq(spw_request_boundary(request, 16, both, API_KEY_BYTES), 0);
+    cr_assert_eq(spw_request_boundary(request, boundary, both, API_KEY_BYTES), 0);
     return request;
+}
+
+static struct spw_request *with_tail(uint64_t key)
+{
+    return with_tail_at(key, 30, 16);
 }
 
 static const struct spw_chunk_ref tail_ref[2] = {
@@ -264,6 +275,55 @@ Test(waiting_more, a_tail_is_marked_wakes_and_expires_for_its_request_alone) /* 
     cr_expect_eq(waits(SPW_WAIT_HIT).count, 1);
     cr_expect_eq(awaited_slots(), 0);
     cr_expect_eq(api_lookup(client, late).reason, SPW_REASON_TAIL, "its data is kept");
+    close_pool();
+}
+
+Test(waiting_more, a_tail_that_lost_an_object_does_not_expire)
+{
+    open_hybrid(&one_worker);
+    struct spw_request *stores = with_tail(700), *request = with_tail(700);
+    cr_assert_eq(spw_store_reserve(stores, 0, &tail_ref[0], 1, 1), 1);
+    struct spw_completion store = api_complete(&api, client);
+    cr_assert_eq(spw_store_reserve(stores, 0, &tail_ref[1], 1, 1), 1);
+    api_complete(&api, client);
+    cr_expect_eq(api_lookup(client, request).reason, SPW_REASON_TAIL_PENDING);
+    rig_advance(&api.rig, 400 * MS);
+    cr_assert_eq(spw_cancel(client, &store.ticket), 0);
+    rig_settle(&api.rig);
+    rig_advance(&api.rig, 100 * MS);
+    cr_expect_eq(api_lookup(client, request).reason, SPW_REASON_SHORT);
+    cr_expect_eq(waits(SPW_WAIT_LOST).count, 1);
+    close_pool();
+}
+
+Test(waiting_more, complete_chunks_end_at_no_tails_limit)
+{
+    static const struct spw_chunk_ref ref[4] = {
+        {.group = 0},
+        {.group = 1},
+        {.group = 0, .index = SPW_CHUNK_TAIL, .boundary = 48},
+        {.group = 1, .index = SPW_CHUNK_TAIL, .boundary = 48}};
+    struct spw_decision decision = {.size_bytes = sizeof(decision)};
+    uint8_t key[API_KEY_BYTES];
+    open_hybrid(&one_worker);
+    struct spw_request *request = with_tail_at(700, 60, 48);
+    rig_key(0, 100, key);
+    for (uint32_t g = 0; g < 2; g++)
+        cr_assert_eq(spw_request_extend(request, g, key, API_KEY_BYTES, 1), 0);
+    cr_assert_eq(spw_store_reserve(request, 0, ref, 2, 1), 2);
+    struct spw_completion store = api_complete(&api, client);
+    run_tail(&store);
+    cr_assert_eq(api_complete(&api, client).status, 0);
+    cr_assert_eq(spw_store_reserve(request, 0, ref + 2, 2, 1), 2);
+    api_complete(&api, client);
+    cr_assert_geq(spw_step_begin(client), 0);
+    cr_assert_eq(spw_lookup(request, 32, 0, &decision), 0); /* the GPU has the first chunk */
+    cr_assert_eq(spw_step_end(client), 0);
+    cr_expect_eq(decision.reason, SPW_REASON_TAIL_PENDING);
+    rig_advance(&api.rig, 500 * MS);
+    decision = api_lookup(client, request); /* and now it hasn't */
+    cr_expect_eq(decision.reason, SPW_REASON_COMPLETE);
+    cr_expect_eq(decision.hit_tokens, 32);
     close_pool();
 }
 
