@@ -1,4 +1,6 @@
 /* A simulated replay: from the replay's options to tools/sim.h, and from its result to a report. */
+#include <errno.h>
+
 #include "tools/replay.h"
 #include "tools/sim.h"
 
@@ -52,6 +54,9 @@ int spw_replay_simulate(const struct spw_replay_options *options, const struct s
     };
     struct spw_sim_result result = {0};
     int status = spw_sim_run(trace, &config, &result);
+    if (status == -ERANGE)
+        fprintf(stderr, "spillway replay: at these rates the trace would take over 31 years: raise "
+                        "--store-rate, --load-rate or --prefill-rate\n");
     if (!status)
         fill_report(options, policy->name, &result, out_report);
     spw_sim_result_fini(&result);

@@ -12,6 +12,7 @@
 #include "tools/sim_pool.h"
 
 #define SECOND_NS 1000000000u
+#define LONGEST_S 1e9 /* of a run, lest its nanoseconds overflow: 31 years */
 
 /* A load under way: chunks first..end-1 of a request. */
 struct load {
@@ -526,6 +527,16 @@ static int take_results(struct sim *sim)
     return status;
 }
 
+/* Seconds until the last chunk is computed, stored and loaded, one after the other, at most. */
+static double longest_s(const struct spw_trace *trace, const struct spw_sim_config *config)
+{
+    double chunks = (double)trace->id_count, bytes = (double)config->chunk_bytes;
+    double each_s = (double)config->chunk_tokens / (double)config->prefill_rate;
+    each_s += config->store_rate ? bytes / (double)config->store_rate : 0;
+    each_s += config->load_rate ? bytes / (double)config->load_rate : 0;
+    return chunks * each_s;
+}
+
 static bool makes_sense(const struct spw_trace *trace, const struct spw_sim_config *config)
 {
     return config->route.engines > 0 && config->workers > 0 &&
@@ -540,7 +551,11 @@ int spw_sim_run(const struct spw_trace *trace, const struct spw_sim_config *conf
 {
     struct spw_sim_result result = {0};
     struct sim sim = {.trace = trace, .config = config, .result = &result};
-    int status = makes_sense(trace, config) ? sim_open(&sim) : -EINVAL;
+    int status = makes_sense(trace, config) ? 0 : -EINVAL;
+    if (!status && longest_s(trace, config) > LONGEST_S)
+        status = -ERANGE;
+    if (!status)
+        status = sim_open(&sim);
 
     while (!status && !all_done(&sim)) {
         sim.now_ns = next_event(&sim);

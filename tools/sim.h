@@ -71,7 +71,8 @@ struct spw_sim_result {
  *
  * @out_result  filled by success only; end it with spw_sim_result_fini()
  *
- * Any thread. Returns 0, -ENOMEM, or -EINVAL if the configuration's numbers are out of range.
+ * Any thread. Returns 0, -ENOMEM, -EINVAL if the configuration's numbers are out of
+ * range, -ERANGE if its rates make the trace too long for the clock.
  */
 int spw_sim_run(const struct spw_trace *trace, const struct spw_sim_config *config,
                 struct spw_sim_result *out_result);

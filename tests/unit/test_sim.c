@@ -309,6 +309,10 @@ Test(sim, numbers_out_of_range_are_refused)
 
     config.workers = 33;
     cr_expect_eq(spw_sim_run(&trace, &config, &untouched), -EINVAL);
+    config = slow_pool(1);
+    config.store_rate = 1;
+    config.chunk_bytes = 1ull << 40; /* a chunk takes 35,000 years */
+    cr_expect_eq(spw_sim_run(&trace, &config, &untouched), -ERANGE);
     config = slow_pool(0);
     cr_expect_eq(spw_sim_run(&trace, &config, &untouched), -EINVAL);
     config = slow_pool(1);
