@@ -34,7 +34,7 @@ static struct spw_engine engine_with(const uint32_t *tokens, size_t count)
 
 static void step_with_news(struct spw_engine *engine)
 {
-    for (uint32_t i = 0; i < engine->request_count; i++)
+    for (uint32_t i = engine->oldest; i != SPW_ENGINE_NONE; i = engine->requests[i].younger)
         spw_engine_wake(engine, i, engine->requests[i].woken_ns);
     spw_engine_step(engine);
 }
