@@ -79,7 +79,7 @@ static int client_of(const struct spw_pool *pool, const char *word)
         c < pool->geometry.clients)
         return (int)c;
     fprintf(stderr,
-            "spillway explain: there is no client %s: pool %s has clients 0 to %" PRIu32
+            "spillway explain: there is no client \"%s\": pool %s has clients 0 to %" PRIu32
             "; spillway stat lists those attached\n",
             word, pool->path.name, pool->geometry.clients - 1);
     return -SPW_EXIT_USAGE;

@@ -15,7 +15,7 @@ static const struct words {
     const char *after;
 } words[SPW_REASON_COUNT] = {
     [SPW_REASON_COMPLETE] = {NO_PLACE, "complete chunks", ""},
-    [SPW_REASON_CUT] = {CHUNK, "cut before ", ", which is pending"},
+    [SPW_REASON_CUT] = {CHUNK, "cut before ", ", which is pending and not worth the wait"},
     [SPW_REASON_TAIL] = {NO_PLACE, "up to a token inside a chunk", ""},
     [SPW_REASON_SHORT] = {NO_PLACE, "less than one chunk was left", ""},
     [SPW_REASON_GROUP_MISS] = {CHUNK, "", " isn't stored"},
@@ -43,7 +43,7 @@ static void print_place(const struct spw_explained *e, enum place place)
         printf("group %" PRIu32 " chunk %" PRIu64, e->group, e->chunk);
 }
 
-/* Of what is waited for, or was given up. */
+/* Of all that is waited for, or was given up; the chunk that is named may be ready long before. */
 static void print_eta(const struct spw_explained *e)
 {
     char text[SPW_LOOK_DURATION_BYTES];
@@ -51,9 +51,9 @@ static void print_eta(const struct spw_explained *e)
         e->recomputed_tokens == 0)
         return;
     if (e->eta_ns == SPW_EXPLAINED_NO_ETA)
-        fputs(", ready nobody knows when", stdout);
+        fputs(", nobody knows when all is ready", stdout);
     else
-        printf(", ready in %s", spw_look_duration(e->eta_ns, text));
+        printf(", all ready in %s", spw_look_duration(e->eta_ns, text));
 }
 
 static void print_sentence(const struct spw_explained *e)

@@ -97,11 +97,12 @@ Test(process_explain, each_decision_is_a_sentence_and_json_adds_up)
     cr_expect_eq(explain("0", NULL, NULL), 0, "%s", out);
     const char *const sentences[] = {
         "client 0 \"engine?0\"",
-        "request 17 (tag 18446744073709551615): deferred, group 0 chunk 12 is pending, ready in "
-        "1.3 s; waited 400 ms so far\n",
-        "request 18 (tag 0): deferred, group 3 chunk 1 is pending, ready nobody knows when\n",
-        "4096       1024  request 17 (tag 0): load, cut before group 1 chunk 8, which is pending, "
-        "ready in 2 ms; waited 2.1 s\n",
+        "request 17 (tag 18446744073709551615): deferred, group 0 chunk 12 is pending, all ready "
+        "in 1.3 s; waited 400 ms so far\n",
+        "request 18 (tag 0): deferred, group 3 chunk 1 is pending, nobody knows when "
+        "all is ready\n",
+        "4096       1024  request 17 (tag 0): load, cut before group 1 chunk 8, which is pending "
+        "and not worth the wait, all ready in 2 ms; waited 2.1 s\n",
         "request 19 (tag 0): compute, less than one chunk was left\n",
     };
     const char *at = out;
@@ -187,9 +188,9 @@ Test(process_explain, a_wrong_use_names_the_value_and_what_would_be_right)
         int status;
         const char *says[2];
     } bad[] = {
-        {"99", NULL, NULL, 2, {"no client 99", "clients 0 to 7"}},
+        {"99", NULL, NULL, 2, {"no client \"99\"", "clients 0 to 7"}},
         {"-1", NULL, NULL, 2, {"-1", ""}},
-        {"x", NULL, NULL, 2, {"no client x", "spillway stat"}},
+        {"x", NULL, NULL, 2, {"no client \"x\"", "spillway stat"}},
         {"0", "--last", "0", 2, {"--last", "1 to 256"}},
         {"0", "--last", "257", 2, {"--last", "1 to 256"}},
         {"0", "--lst", "2", 2, {"--lst", "--last"}},
