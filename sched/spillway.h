@@ -127,8 +127,9 @@ SPW_API int spw_recompute_price_parse(const char *text, uint32_t *out_price, cha
                                       uint64_t error_bytes);
 
 /**
- * Open a space: equal configurations (all but rank_worker, the budget and gpu_prefix_cache) share
- * chunks, others never meet. Makes system calls; not inside a step. Freed with the client.
+ * Open a space: configurations with equal fingerprint, sizes, groups and ranks share chunks, others
+ * never meet; rank_worker and when to wait are each client's own. Makes system calls; not inside a
+ * step. Freed with the client.
  * -EINVAL with words; -EBUSY a worker of @rank_worker keeps another rank of this space; -ENOSPC the
  * pool knows too many spaces; -ETIMEDOUT the daemon did not answer.
  */
