@@ -45,6 +45,7 @@
     X(lanes_full, "commands refused here because a lane was full")                                 \
     X(jobs_full, "commands refused here because too many jobs are open")                           \
     X(sources_gone, "chunks of a decision that no table had")                                      \
+    X(sources_unclear, "chunks of a decision whose table entry was just being written")            \
     X(touched, "chunks sent to be made most recent")                                               \
     X(touches_dropped, "of those to be sent, left out because a lane was full")                    \
     X(completions, "completions handed out")                                                       \

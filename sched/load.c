@@ -41,7 +41,8 @@ static int find_source(const struct spw_space *space, uint32_t rank,
     const struct spw_client *client = space->client;
     uint64_t workers = copies(space, rank, key->digest[0]);
     uint64_t own = 1ull << space->rank_worker[rank];
-    int rc = -ENOENT;
+    bool unclear = false;
+    int rc;
     while (workers != 0) {
         uint64_t bit = workers & own ? own : workers & -workers;
         uint32_t shard = (uint32_t)__builtin_ctzll(bit);
@@ -57,8 +58,9 @@ static int find_source(const struct spw_space *space, uint32_t rank,
         }
         if (rc != 0 && spw_step_fenced(client->pool.feed[shard], client->number, client->step))
             return -ESTALE; /* fenced just now: that is why it is gone */
+        unclear = unclear || rc == -EAGAIN;
     }
-    return rc < 0 ? rc : -ENOENT;
+    return unclear ? -EAGAIN : -ENOENT;
 }
 
 /* Sources of a prefix of @chunks; their number, or why the first has none. */
@@ -72,10 +74,12 @@ static int find_sources(struct spw_request *request, uint32_t rank,
         int rc = spw_request_key(request, &chunks[found], &key);
         if (rc == 0)
             rc = find_source(request->space, rank, &key, &out_source[found]);
-        if (rc == -ENOENT || rc == -EAGAIN)
+        if (rc == -ENOENT)
             spw_count(request->client, SPW_CLIENT_sources_gone, 1);
+        if (rc == -EAGAIN) /* it is there: its worker is in the middle of writing the entry */
+            spw_count(request->client, SPW_CLIENT_sources_unclear, 1);
         if (rc < 0)
-            return found > 0 ? (int)found : rc == -EAGAIN ? -ENOENT : rc;
+            return found > 0 ? (int)found : rc;
         out_tag[found] = key.digest[0];
     }
     return (int)found;

@@ -303,8 +303,9 @@ SPW_API int spw_store_reserve(struct spw_request *request, uint32_t rank,
  * First half of a load: pin and hand @rank's worker @count (at most 64) of the chunks a decision
  * of this step needs. The nearest copy is taken. Returns the number taken, a prefix; -ESTALE the
  * decision is of another step, or this client was fenced; -ENOENT the first chunk is not there
- * (digest collision); -EAGAIN the lane is full; -EBUSY too many jobs are open; -EOWNERDEAD the
- * worker is down.
+ * (digest collision); -EAGAIN the lane is full, or the first chunk's entry is just being written by
+ * its worker: the hit stands, try again in this step, or look up again in the next; -EBUSY too many
+ * jobs are open; -EOWNERDEAD the worker is down.
  */
 SPW_API int spw_load_begin(struct spw_request *request, const struct spw_decision *decision,
                            uint32_t rank, const struct spw_chunk_ref *chunks, uint32_t count,

@@ -252,6 +252,34 @@ Test(request, the_chunks_of_a_decision_can_be_asked_for_in_pieces)
     cr_expect_eq(spw_decision_chunks(&decision, 5, piece, 2), 0);
 }
 
+Test(request, a_hit_whose_entry_is_being_written_stands_and_is_begun_again)
+{
+    struct spw_decision decision = {.size_bytes = sizeof(decision)};
+    struct spw_chunk_ref ref = {.index = 0};
+    struct spw_table table;
+    open_pool(&one_worker);
+    api_store(&api, client, space, 1, 100, 1);
+    spw_table_init(&table, api.rig.daemon.feed[0], &api.rig.daemon.feed_map,
+                   &api.rig.daemon.geometry);
+    struct spw_request *request = api_request(space, 100, 1);
+    int64_t slot = spw_table_by_tag(&table, request->keys[0].tag[0], UINT32_MAX);
+    cr_assert_geq(slot, 0);
+    spw_atomic64 *seq = &table.entry[slot].seq;
+    uint64_t even = spw_load_relaxed(seq);
+    cr_assert_geq(spw_step_begin(client), 0);
+    cr_assert_eq(spw_lookup(request, 0, 0, &decision), 0);
+    cr_assert_eq(decision.action, SPW_ACTION_LOAD);
+    spw_store_relaxed(seq, even + 1); /* its worker is stopped in the middle of a change */
+    cr_expect_eq(spw_load_begin(request, &decision, 0, &ref, 1, 3), -EAGAIN);
+    cr_expect_eq(api_counter(client, "sources_unclear"), 1);
+    cr_expect_eq(api_counter(client, "sources_gone"), 0);
+    spw_store_relaxed(seq, even + 2);
+    cr_expect_eq(spw_load_begin(request, &decision, 0, &ref, 1, 3), 1, "in the same step");
+    cr_assert_eq(spw_step_end(client), 0);
+    cr_expect_eq(api_complete(&api, client).status, 0);
+    close_pool();
+}
+
 /* ---- partial tails --------------------------------------------------------------------------- */
 
 static void extend_both(struct spw_request *request, uint32_t chunks)
