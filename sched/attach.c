@@ -29,13 +29,6 @@
 #define OPTIONS_FIRST_BYTES offsetof(struct spw_attach_options, now_ns)
 #define LOOK_NS             1000000000ull /* at the locks, while something is waited for */
 
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
-}
-
 static void nap(void)
 {
     const struct timespec pause = {.tv_nsec = (long)POLL_NS};
@@ -108,7 +101,7 @@ void spw_client_watch(struct spw_client *client)
         lookout->since_ns = 0;
         return;
     }
-    uint64_t now = now_ns();
+    uint64_t now = spw_monotonic_ns();
     if (lookout->since_ns == 0)
         lookout->since_ns = now;
     if (now - lookout->since_ns < LOOK_NS)
@@ -211,7 +204,7 @@ static int await_workers(const struct spw_client *client, uint64_t until_ns, str
             return spw_fail(err, -EAGAIN,
                             "pool \"%s\" is being replaced by a new daemon; try again",
                             client->pool.path.name);
-        if (now_ns() >= until_ns)
+        if (spw_monotonic_ns() >= until_ns)
             return spw_fail(err, -ETIMEDOUT,
                             "pool \"%s\": worker %d did not acknowledge client %" PRIu32
                             " within %" PRIu64 " ms; is it stuck?",
@@ -227,13 +220,13 @@ static int await_workers(const struct spw_client *client, uint64_t until_ns, str
  * before they have ended, which may be never: then another place does. */
 static int take_served(struct spw_client *client, const char *label, struct spw_error *err)
 {
-    const uint64_t until = now_ns() + client->timeout_ns;
+    const uint64_t until = spw_monotonic_ns() + client->timeout_ns;
     int c = spw_pool_take_client(&client->pool, false, err), rc = c;
     while (c >= 0) {
-        uint64_t patience = now_ns() + client->timeout_ns / PLACES_TRIED;
+        uint64_t patience = spw_monotonic_ns() + client->timeout_ns / PLACES_TRIED;
         take_object(client, (uint32_t)c, label);
         rc = await_workers(client, patience < until ? patience : until, err);
-        if (rc != -ETIMEDOUT || now_ns() >= until)
+        if (rc != -ETIMEDOUT || spw_monotonic_ns() >= until)
             return rc;
         int next = spw_pool_take_client_from(&client->pool, (uint32_t)c + 1, NULL);
         if (next < 0) /* no other: all the time that is left is for this one */

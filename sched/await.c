@@ -1,5 +1,6 @@
 /* See await.h. Every mark and every ETA begins with a look at the worker's table: where the chunk's
- * store goes. What is not found there has ended, or its worker is dead: nothing to wait for. */
+ * store goes. What is not found there has ended, or its worker is dead: nothing to wait for. So has
+ * what is being written: an entry that is FILLING is next written when it no longer is. */
 #include "sched/handle.h"
 
 #include <stdlib.h>
@@ -8,8 +9,11 @@
 
 int spw_awaits_init(struct spw_awaits *awaits, struct spw_client_view *own)
 {
-    *awaits = (struct spw_awaits){.own = own, .slots_all = (uint64_t)own->workers * own->slots};
-    awaits->count = calloc(awaits->slots_all, sizeof(*awaits->count));
+    uint64_t slots_all = (uint64_t)own->workers * own->slots;
+    *awaits = (struct spw_awaits){.own = own};
+    if (slots_all > UINT32_MAX) /* a mark is a 32-bit number */
+        return -ENOMEM;
+    awaits->count = calloc(slots_all, sizeof(*awaits->count));
     return awaits->count ? 0 : -ENOMEM;
 }
 
@@ -21,11 +25,11 @@ void spw_awaits_fini(struct spw_awaits *awaits)
 
 int spw_marks_grow(struct spw_marks *marks, uint64_t chunks, uint32_t ranks)
 {
+    if (chunks > UINT32_MAX)
+        return -ENOMEM;
     uint64_t room = chunks * ranks;
     if (room <= marks->room)
         return 0;
-    if (chunks > UINT32_MAX)
-        return -ENOMEM;
     uint32_t *slot = realloc(marks->slot, room * sizeof(*slot));
     if (!slot)
         return -ENOMEM;
@@ -70,17 +74,17 @@ static const uint64_t *digest_of(const struct spw_request *request, uint32_t gro
 
 /* ---- marks ----------------------------------------------------------------------------------- */
 
-static void mark(struct spw_request *request, uint64_t slot)
+static void mark(struct spw_request *request, uint32_t slot)
 {
     struct spw_awaits *awaits = &request->client->awaits;
     struct spw_marks *marks = &request->marks;
     uint32_t slots = awaits->own->slots;
     if (marks->count == marks->room || awaits->count[slot] == UINT16_MAX)
         return; /* more parts than ranks, or more requests than are counted: some stay unmarked */
-    marks->slot[marks->count++] = (uint32_t)slot;
+    marks->slot[marks->count++] = slot;
     if (awaits->count[slot]++ != 0)
         return;
-    spw_client_await(awaits->own, (uint32_t)(slot / slots), (uint32_t)(slot % slots), true);
+    spw_client_await(awaits->own, slot / slots, slot % slots, true);
     awaits->changed |= 1ull << slot / slots;
     spw_count(request->client, SPW_CLIENT_awaited, 1);
 }
@@ -113,7 +117,7 @@ static void mark_chunk(struct spw_request *request, const uint64_t digest[2], ui
             uint32_t k = (uint32_t)__builtin_ctzll(left);
             struct spw_entry_copy entry;
             if (find_store(space, k, digest, &entry))
-                mark(request, (uint64_t)k * request->client->awaits.own->slots + entry.slot);
+                mark(request, k * request->client->awaits.own->slots + entry.slot);
         }
 }
 

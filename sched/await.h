@@ -20,8 +20,7 @@ struct spw_request;
 /* Of a client. */
 struct spw_awaits {
     struct spw_client_view *own;
-    uint16_t *count; /* a slot of the pool: requests here that wait for it */
-    uint64_t slots_all;
+    uint16_t *count;  /* a slot of the pool: requests here that wait for it */
     uint64_t changed; /* bit k: worker k has still to be told               */
 };
 

@@ -8,18 +8,12 @@
  */
 #include "sched/handle.h"
 
-#include <time.h>
-
 /* A priced wait is weighed again at its ETA, at the latest after a second, at the earliest after: */
 #define PRICED_AGAIN_NS 10000000ull
 
 uint64_t spw_client_now(const struct spw_client *client)
 {
-    struct timespec now;
-    if (client->clock)
-        return client->clock(client->clock_ctx);
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
+    return client->clock ? client->clock(client->clock_ctx) : spw_monotonic_ns();
 }
 
 /* ---- asked again ----------------------------------------------------------------------------- */

@@ -1,7 +1,7 @@
 /*
- * Lookup and probes: the pure code of sched/decide.h over the replica, and what a deferred request
- * waits for. Private memory is read and written, counters in client.c; no system call, nothing is
- * allocated.
+ * Lookup: the pure code of sched/decide.h over the replica; what follows from a deferral is in
+ * defer.c. Written: private memory, and in client.c counters and the decision's record
+ * (sched/explain.h). No system call, nothing is allocated.
  *
  * A chunk whose wait has run into its limit reads MISS, for this request alone (defer.c).
  */

@@ -78,10 +78,7 @@ int spw_waits(struct spw_client *client, uint32_t outcome, struct spw_wait_histo
         return rc;
     if (outcome >= SPW_WAIT_OUTCOMES || !out_histogram)
         return -EINVAL;
-    struct spw_wait_summary summary;
-    spw_wait_record_read(&client->own->head->wait[outcome], &summary);
-    *out_histogram = (struct spw_wait_histogram){.count = summary.count, .sum_ns = summary.sum_ns};
-    memcpy(out_histogram->bucket, summary.bucket, sizeof(summary.bucket));
+    spw_wait_record_read(&client->own->head->wait[outcome], out_histogram);
     return 0;
 }
 

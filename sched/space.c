@@ -45,13 +45,6 @@ static uint64_t send_mail(struct spw_client *client, uint32_t kind, const void *
     return seq;
 }
 
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
-}
-
 static bool has_reply(const struct spw_client *client, uint64_t seq)
 {
     const struct spw_reply *reply = &client->pool.ctl->reply[client->number];
@@ -65,12 +58,12 @@ static int await_reply(struct spw_client *client, uint64_t seq, struct spw_error
     const struct timespec pause = {.tv_nsec = (long)POLL_NS};
     const struct spw_reply *reply = &client->pool.ctl->reply[client->number];
     char text[sizeof(reply->text) + 1] = "";
-    for (uint64_t start = now_ns(); !has_reply(client, seq);) {
+    for (uint64_t start = spw_monotonic_ns(); !has_reply(client, seq);) {
         int rc = spw_client_check(client); /* nobody answers in a pool that is over */
         if (rc < 0)
             return spw_fail(err, rc, "pool \"%s\" was restarted: attach again",
                             client->pool.path.name);
-        if (now_ns() - start >= client->timeout_ns)
+        if (spw_monotonic_ns() - start >= client->timeout_ns)
             return spw_fail(err, -ETIMEDOUT,
                             "pool \"%s\": its daemon did not answer within %" PRIu64 " ms",
                             client->pool.path.name, client->timeout_ns / 1000000);

@@ -3,6 +3,8 @@
 
 #include "shm/atomic.h"
 
+_Static_assert(SPW_WAIT_BUCKETS == sizeof(((struct spw_wait_histogram *)0)->bucket) / 8,
+               "as installed");
 _Static_assert((unsigned)SPW_WAIT_OUTCOMES <= SPW_WAIT_OUTCOMES_MAX, "client.c has room for them");
 
 static const char *const outcome_names[SPW_WAIT_OUTCOMES] = {
@@ -136,16 +138,16 @@ void spw_wait_record_add(struct spw_wait_record *record, uint64_t ns)
     spw_add_own(&record->bucket[bucket_of(ns)], 1);
 }
 
-void spw_wait_record_read(const struct spw_wait_record *record, struct spw_wait_summary *out)
+void spw_wait_record_read(const struct spw_wait_record *record, struct spw_wait_histogram *out)
 {
-    *out = (struct spw_wait_summary){.sum_ns = spw_load_relaxed(&record->sum_ns)};
+    *out = (struct spw_wait_histogram){.sum_ns = spw_load_relaxed(&record->sum_ns)};
     for (uint32_t b = 0; b < SPW_WAIT_BUCKETS; b++) {
         out->bucket[b] = spw_load_relaxed(&record->bucket[b]);
         out->count += out->bucket[b];
     }
 }
 
-uint64_t spw_wait_percentile_ns(const struct spw_wait_summary *summary, double share)
+uint64_t spw_wait_percentile_ns(const struct spw_wait_histogram *summary, double share)
 {
     double rank = share * (double)summary->count, below = 0;
     if (summary->count == 0)

@@ -15,7 +15,7 @@
  *            that defer for a transfer of the request itself count as none. A request can wait
  *            several times: several samples
  */
-#include "sched/verdict.h"
+#include "sched/spillway.h"
 #include "shm/layout.h"
 
 #include <stdbool.h>
@@ -94,18 +94,11 @@ bool spw_wait_cancelled(struct spw_wait_sample *sample, uint64_t now_ns, uint64_
 /** Add a wait of @ns. The record's one writer only. */
 void spw_wait_record_add(struct spw_wait_record *record, uint64_t ns);
 
-/** One outcome's waits, as plain numbers. */
-struct spw_wait_summary {
-    uint64_t count;
-    uint64_t sum_ns;
-    uint64_t bucket[SPW_WAIT_BUCKETS]; /* as in struct spw_wait_record */
-};
-
 /** Any process. Waits added meanwhile may be in some of the numbers and not in others. */
-void spw_wait_record_read(const struct spw_wait_record *record, struct spw_wait_summary *out);
+void spw_wait_record_read(const struct spw_wait_record *record, struct spw_wait_histogram *out);
 
 /** Estimate of a percentile, 0 < @share <= 1, evenly spread within a bucket; 0 if there are none.
  * The last bucket has no end: its beginning is answered. */
-uint64_t spw_wait_percentile_ns(const struct spw_wait_summary *summary, double share);
+uint64_t spw_wait_percentile_ns(const struct spw_wait_histogram *summary, double share);
 
 #endif

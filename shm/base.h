@@ -1,7 +1,7 @@
 #ifndef SPW_SHM_BASE_H
 #define SPW_SHM_BASE_H
 /*
- * Sizes, limits and checks that every layer shares. No state, no side effects.
+ * Sizes, limits, checks and the clock that every layer shares. No state, no side effects.
  */
 #include <errno.h>
 #include <stdalign.h>
@@ -35,6 +35,9 @@ static inline bool spw_pos_before(uint64_t a, uint64_t b)
 {
     return (int64_t)(a - b) < 0;
 }
+
+/** CLOCK_MONOTONIC in nanoseconds. No system call that enters the kernel. */
+uint64_t spw_monotonic_ns(void);
 
 /** An error with words: @code is a negative errno, @text names value and remedy. */
 struct spw_error {

@@ -103,12 +103,6 @@ static inline const spw_atomic64 *spw_client_awaited_bits(const struct spw_clien
 {
     return view->awaited + shard * view->claim_words;
 }
-/** The bit of one slot. */
-static inline bool spw_client_awaits(const struct spw_client_view *view, uint32_t shard,
-                                     uint32_t slot)
-{
-    return spw_bit_test(spw_client_awaited_bits(view, shard), slot);
-}
 
 /** Worker, after it has read the pins: any untaken command in any lane of this client: tails first,
  * then heads. Commands before command_base are void and don't count. */

@@ -5,7 +5,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "shm/alive.h"
 #include "tools/explain.h"
@@ -52,7 +51,6 @@ static void gather(const struct spw_pool *pool, uint32_t c, uint64_t last,
                    struct spw_explain_view *out)
 {
     const struct spw_client_head *head = pool->client[c].head;
-    struct timespec now;
     out->pool = pool->path.name;
     out->client = c;
     out->daemon_alive = spw_lock_held(pool->lock_fd, SPW_LOCK_DAEMON) == 1;
@@ -65,8 +63,7 @@ static void gather(const struct spw_pool *pool, uint32_t c, uint64_t last,
         if (spw_load_relaxed(&head->generation) == out->generation)
             break;
     }
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    out->now_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    out->now_ns = spw_monotonic_ns();
 }
 
 /* Which client is meant, or an exit status as a negative number. */

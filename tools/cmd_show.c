@@ -4,7 +4,6 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "shm/alive.h"
@@ -50,13 +49,10 @@ static void gather_stream(const struct spw_stream *stream, uint64_t part_bytes,
                           struct spw_show_worker *out)
 {
     struct spw_stream_sample *sample = &out->stream;
-    struct timespec now;
     spw_stream_read(stream, sample);
-    clock_gettime(CLOCK_MONOTONIC, &now);
     out->backlog_bytes = beyond(sample->queued_bytes, sample->done_bytes);
     out->awaited_bytes = beyond(sample->awaited_bytes, sample->done_bytes);
-    out->eta_ns = spw_stream_eta(sample, 0, part_bytes,
-                                 (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec);
+    out->eta_ns = spw_stream_eta(sample, 0, part_bytes, spw_monotonic_ns());
     out->stalled = out->backlog_bytes && sample->rate_bytes_per_s && out->eta_ns == SPW_ETA_UNKNOWN;
 }
 

@@ -9,7 +9,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "shm/alive.h"
@@ -47,13 +46,6 @@ struct daemon {
     uint64_t answered[SPW_CLIENTS_MAX]; /* mailbox seq answered last */
     bool stop_asked;
 };
-
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 __attribute__((format(printf, 2, 3))) static void say(const struct daemon *daemon,
                                                       const char *format, ...)
@@ -93,7 +85,7 @@ static int start_worker(struct daemon *daemon, uint32_t k)
     worker->passes_before = spw_load_relaxed(&daemon->pool.feed[k]->passes);
     worker->incarnation_before = spw_load_acquire(&daemon->pool.feed[k]->incarnation);
     int status = posix_spawn(&worker->pid, "/proc/self/exe", NULL, NULL, argv, environ);
-    worker->started_ns = now_ns();
+    worker->started_ns = spw_monotonic_ns();
     if (status) {
         worker->pid = 0;
         fprintf(stderr, "spillwayd: worker %u: cannot be started: %s\n", k, strerror(status));
@@ -124,7 +116,7 @@ static void worker_ended(struct daemon *daemon, uint32_t k, int status)
 {
     struct worker_process *worker = &daemon->worker[k];
     struct spw_worker_state *state = &daemon->pool.ctl->worker[k];
-    uint64_t now = now_ns();
+    uint64_t now = spw_monotonic_ns();
     /* [WS-1] release: whoever sees REAPED knows that the process is gone */
     spw_store_release(&state->phase, SPW_WORKER_REAPED);
     spw_add_own(&state->restarts, 1);
@@ -157,8 +149,8 @@ static void restart_due(struct daemon *daemon)
 {
     for (uint32_t k = 0; k < daemon->pool.geometry.workers; k++) {
         struct worker_process *worker = &daemon->worker[k];
-        if (!worker->pid && now_ns() >= worker->restart_ns && start_worker(daemon, k))
-            worker->restart_ns = now_ns() + BACKOFF_MAX_NS;
+        if (!worker->pid && spw_monotonic_ns() >= worker->restart_ns && start_worker(daemon, k))
+            worker->restart_ns = spw_monotonic_ns() + BACKOFF_MAX_NS;
     }
 }
 
@@ -285,7 +277,7 @@ static int end_worker(struct daemon *daemon, uint32_t k, uint64_t limit)
     if (!pid)
         return 0;
     while (waitpid(pid, &status, WNOHANG) == 0) {
-        if (now_ns() < limit) {
+        if (spw_monotonic_ns() < limit) {
             usleep(1000);
             continue;
         }
@@ -307,7 +299,7 @@ static int stop_workers(struct daemon *daemon)
     spw_store_release(&ctl->phase, SPW_POOL_CLOSED); /* [PH-1] release: before the bell */
     spw_store_release(&ctl->bell, spw_load_relaxed(&ctl->bell) + 1);
     spw_doorbell_ring(&ctl->bell, NULL);
-    uint64_t limit = now_ns() + daemon->config->drain_limit_ns + GRACE_NS;
+    uint64_t limit = spw_monotonic_ns() + daemon->config->drain_limit_ns + GRACE_NS;
     for (uint32_t k = 0; k < daemon->pool.geometry.workers; k++) {
         if (end_worker(daemon, k, limit))
             result = 1;

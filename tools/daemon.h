@@ -18,8 +18,7 @@
 
 /** Run a pool in the foreground until *stop is raised. @argv[0] is the workers' name, too.
  * Exit status: 0 clean, 1 failed (words on stderr). */
-int spw_daemon_run(const struct spw_config *config, char *const *argv,
-                   volatile sig_atomic_t *stop);
+int spw_daemon_run(const struct spw_config *config, char *const *argv, volatile sig_atomic_t *stop);
 
 /** The body of a worker process; @which is "K:ID", its number and the pool's id, or "K":
  * whatever pool has the name. */

@@ -12,9 +12,9 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "shm/base.h"
 #include "tools/replay_timed.h"
 
 /* Between two steps while something is under way: so much of the trace, and of the clock. */
@@ -24,9 +24,7 @@
 
 static int64_t trace_now_ns(const struct spw_timed *timed)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    int64_t real = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec - (int64_t)timed->seat->start_ns;
+    int64_t real = (int64_t)(spw_monotonic_ns() - timed->seat->start_ns);
     return (int64_t)((double)real * timed->seat->options->speed);
 }
 

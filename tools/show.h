@@ -28,7 +28,7 @@ struct spw_show_client {
     char label[48];
     uint64_t wait_limit_ns, retry_limit_ns; /* of the space opened last; 0: none was         */
     uint64_t budget_tokens;                 /* likewise; UINT64_MAX: auto                    */
-    struct spw_wait_summary wait[SPW_WAIT_OUTCOMES];
+    struct spw_wait_histogram wait[SPW_WAIT_OUTCOMES];
     uint64_t counter[SPW_CLIENT_COUNTER_COUNT];
 };
 

@@ -61,7 +61,7 @@ static void print_streams(uint32_t workers, const struct spw_show_view *view)
     }
 }
 
-static uint64_t mean_ns(const struct spw_wait_summary *wait)
+static uint64_t mean_ns(const struct spw_wait_histogram *wait)
 {
     return wait->count ? wait->sum_ns / wait->count : 0;
 }
@@ -72,7 +72,7 @@ static void print_waits(const struct spw_show_view *view)
     bool any = false;
     for (uint32_t i = 0; i < view->clients; i++) {
         for (uint32_t o = 0; o < SPW_WAIT_OUTCOMES; o++) {
-            const struct spw_wait_summary *wait = &view->client[i].wait[o];
+            const struct spw_wait_histogram *wait = &view->client[i].wait[o];
             if (wait->count == 0)
                 continue;
             if (!any)
@@ -157,7 +157,7 @@ static json_t *waits_json(const struct spw_show_client *client)
 {
     json_t *waits = json_object();
     for (uint32_t o = 0; o < SPW_WAIT_OUTCOMES; o++) {
-        const struct spw_wait_summary *wait = &client->wait[o];
+        const struct spw_wait_histogram *wait = &client->wait[o];
         json_object_set_new(waits, spw_wait_outcome_name(o),
                             json_pack("{s:I, s:I, s:I, s:I}", "count", (json_int_t)wait->count,
                                       "mean_ns", (json_int_t)mean_ns(wait), "p50_ns",

@@ -4,7 +4,6 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "shm/alive.h"
@@ -24,9 +23,7 @@ static uint32_t stores_in_flight(const struct spw_config *config)
 static uint64_t now_ns(void *ctx)
 {
     (void)ctx;
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    return spw_monotonic_ns();
 }
 
 /* Each job is owed one completion at most; all clients' together fit the table. */

@@ -1,75 +1,17 @@
 /* Stores that somebody waits for: which are marked, that they go first, when they end, and the price
  * of waiting for them; through the installed API, on the test's own clock. */
-#include "sched/handle.h"
-#include "tests/support/api_rig.h"
+#include "tests/support/wait_rig.h"
 
 #include <criterion/criterion.h>
 
 TestSuite(awaited, .timeout = 25);
 
-#define MS 1000000ull
-
-static struct api api;
-static struct spw_client *client;
-static struct spw_space *space;
-static struct spw_space_config space_config;
-
-static void open_pool(const struct rig_config *config)
-{
-    api_open(&api, config);
-    client = api_attach(&api, 0);
-    space_config = api_space_config(config->workers);
-    space_config.wait_limit_ns = 500 * MS;
-    space_config.retry_limit_ns = 50 * MS;
-    space = api_space(&api, client, &space_config);
-}
-
-static void close_pool(void)
-{
-    spw_detach(client);
-    api_close(&api);
-}
-
-static const struct rig_config one_worker = {.workers = 1, .capacity = 16};
-
-/* A store of @count chunks of keys from @first on, reserved and not run: pending for everybody. */
-static struct spw_completion pend(uint64_t first, uint32_t count)
-{
-    struct spw_request *stores = api_request(space, first, count);
-    struct spw_completion done = api_reserve(&api, stores, client, 0, 0, count);
-    cr_assert_eq(done.status, 0);
-    return done;
-}
-
-static void settle(const struct spw_completion *reserved)
-{
-    cr_assert_eq(api_run(client, &reserved->ticket, 0, 1), 0);
-    cr_assert_eq(api_complete(&api, client).status, 0);
-}
-
-/* Those that a step hands back. */
-static int woken(struct spw_request **out, uint32_t max)
-{
-    cr_assert_geq(spw_step_begin(client), 0);
-    int n = spw_woken(client, out, max);
-    cr_assert_eq(spw_step_end(client), 0);
-    return n;
-}
-
 /* ---- awaited stores -------------------------------------------------------------------------- */
-
-static uint32_t awaited_slots(uint32_t shard)
-{
-    uint32_t count = 0;
-    for (uint32_t slot = 0; slot < client->own->slots; slot++)
-        count += spw_client_awaits(client->own, shard, slot);
-    return count;
-}
 
 Test(awaited, pending_chunks_are_marked_at_every_rank_until_nobody_waits)
 {
     const struct rig_config two_workers = {.workers = 2, .capacity = 16};
-    open_pool(&two_workers);
+    wait_open(&two_workers);
     struct spw_request *stores = api_request(space, 100, 12);
     struct spw_completion zero = api_reserve(&api, stores, client, 0, 0, 12);
     api_reserve(&api, stores, client, 1, 0, 12);
@@ -77,31 +19,31 @@ Test(awaited, pending_chunks_are_marked_at_every_rank_until_nobody_waits)
     uint64_t changes = spw_client_awaited_changes(client->own, 1);
     cr_expect_eq(api_lookup(client, first).action, SPW_ACTION_DEFER);
     cr_expect_neq(spw_client_awaited_changes(client->own, 1), changes);
-    cr_expect_eq(awaited_slots(0), 12, "more than it watches");
-    cr_expect_eq(awaited_slots(1), 12);
+    cr_expect_eq(wait_awaited(client, 0), 12, "more than it watches");
+    cr_expect_eq(wait_awaited(client, 1), 12);
     cr_expect_eq(api_lookup(client, second).action, SPW_ACTION_DEFER);
     changes = spw_client_awaited_changes(client->own, 1);
     cr_assert_eq(spw_request_cancel(first), 0);
     cr_expect_neq(spw_client_awaited_changes(client->own, 1), changes, "workers are told");
-    cr_expect_eq(awaited_slots(0), 2, "another one still waits for these");
-    settle(&zero);
+    cr_expect_eq(wait_awaited(client, 0), 2, "another one still waits for these");
+    wait_settle(&zero);
     cr_expect_eq(api_lookup(client, second).action, SPW_ACTION_DEFER);
-    cr_expect_eq(awaited_slots(0), 0, "rank 0 has its part");
-    cr_expect_eq(awaited_slots(1), 2);
+    cr_expect_eq(wait_awaited(client, 0), 0, "rank 0 has its part");
+    cr_expect_eq(wait_awaited(client, 1), 2);
     spw_request_finish(second);
-    cr_expect_eq(awaited_slots(1), 0);
-    close_pool();
+    cr_expect_eq(wait_awaited(client, 1), 0);
+    wait_close();
 }
 
 Test(awaited, nothing_is_marked_without_a_wish_for_it)
 {
-    open_pool(&one_worker);
+    wait_open(&one_worker);
     space_config.no_await = 1;
     struct spw_space *plain = api_space(&api, client, &space_config);
-    pend(100, 1);
+    wait_pend(100, 1);
     cr_expect_eq(api_lookup(client, api_request(plain, 100, 1)).action, SPW_ACTION_DEFER);
-    cr_expect_eq(awaited_slots(0), 0);
-    close_pool();
+    cr_expect_eq(wait_awaited(client, 0), 0);
+    wait_close();
 }
 
 /* A byte of payload a millisecond: a chunk of two blocks takes 128 ms. */
@@ -112,8 +54,8 @@ Test(awaited, awaited_stores_go_first_and_the_eta_says_when)
 {
     struct spw_completion end[8];
     uint64_t eta_ns = 0, cookie = 0;
-    open_pool(&paced);
-    struct spw_completion first = pend(100, 4), second = pend(200, 2);
+    wait_open(&paced);
+    struct spw_completion first = wait_pend(100, 4), second = wait_pend(200, 2);
     cr_assert_eq(api_run(client, &first.ticket, 0, 1), 0);
     cr_assert_eq(api_run(client, &second.ticket, 8, 2), 0);
     rig_settle(&api.rig);
@@ -140,20 +82,20 @@ Test(awaited, awaited_stores_go_first_and_the_eta_says_when)
     }
     cr_expect_eq(cookie, 2, "the job that was waited for, after the chunk in copy");
     cr_expect_eq(rig_count(&api.rig, 0, SPW_WORKER_chunks_stored), 3, "100, 200, 201");
-    close_pool();
+    wait_close();
 }
 
 Test(awaited, auto_waits_only_for_what_comes_sooner_than_it_is_worth)
 {
     struct spw_completion end[8];
-    open_pool(&paced);
-    struct spw_completion ready = pend(100, 1);
+    wait_open(&paced);
+    struct spw_completion ready = wait_pend(100, 1);
     cr_assert_eq(api_run(client, &ready.ticket, 0, 1), 0);
     do {
         rig_advance(&api.rig, 4 * MS);
         rig_settle(&api.rig);
     } while (spw_completions(client, end, 8) == 0);
-    struct spw_completion long_one = pend(200, 6), one = pend(101, 1);
+    struct spw_completion long_one = wait_pend(200, 6), one = wait_pend(101, 1);
     cr_assert_eq(api_run(client, &long_one.ticket, 0, 1), 0);
     cr_assert_eq(api_run(client, &one.ticket, 12, 2), 0);
     while (rig_count(&api.rig, 0, SPW_WORKER_chunks_stored) < 6) {
@@ -179,24 +121,24 @@ Test(awaited, auto_waits_only_for_what_comes_sooner_than_it_is_worth)
     cr_expect_eq(api_lookup(client, api_request(queue, 100, 2)).reason, SPW_REASON_PENDING);
     /* the stream stalls: it is woken though there is no news, and no longer waits */
     api.rig.now_ns += 10 * RIG_SECOND;
-    cr_expect_eq(woken(list, 1), 1);
+    cr_expect_eq(wait_woken(list, 1), 1);
     decision = api_lookup(client, request);
     cr_expect_eq(decision.reason == SPW_REASON_CUT || decision.reason == SPW_REASON_LOAD_LIMIT, 1);
-    close_pool();
+    wait_close();
 }
 
 /* A rate is known, and chunk 101 stands behind six that nobody awaits, the first of them in copy. */
 static void open_busy_stream(uint64_t wait_limit_ns)
 {
     struct spw_completion end[8];
-    open_pool(&paced);
-    struct spw_completion ready = pend(100, 1);
+    wait_open(&paced);
+    struct spw_completion ready = wait_pend(100, 1);
     cr_assert_eq(api_run(client, &ready.ticket, 0, 1), 0);
     do {
         rig_advance(&api.rig, 4 * MS);
         rig_settle(&api.rig);
     } while (spw_completions(client, end, 8) == 0);
-    struct spw_completion others = pend(200, 6), two = pend(101, 2);
+    struct spw_completion others = wait_pend(200, 6), two = wait_pend(101, 2);
     cr_assert_eq(api_run(client, &others.ticket, 0, 1), 0);
     cr_assert_eq(api_run(client, &two.ticket, 12, 2), 0);
     rig_settle(&api.rig);
@@ -214,7 +156,7 @@ Test(awaited, the_eta_of_a_run_counts_each_of_its_chunks)
     cr_expect_eq(decision.reason, SPW_REASON_PENDING);
     cr_expect(decision.eta_ns > 340 * MS && decision.eta_ns <= 384 * MS, "%lu",
               (unsigned long)decision.eta_ns);
-    close_pool();
+    wait_close();
 }
 
 Test(awaited, a_priced_wait_is_weighed_again_when_its_end_was_expected)
@@ -224,12 +166,12 @@ Test(awaited, a_priced_wait_is_weighed_again_when_its_end_was_expected)
     struct spw_request *request = api_request(space, 100, 3);
     cr_expect_eq(api_lookup(client, request).reason, SPW_REASON_PENDING);
     api.rig.now_ns += 300 * MS; /* the worker stands still */
-    cr_expect_eq(woken(list, 1), 0);
+    cr_expect_eq(wait_woken(list, 1), 0);
     api.rig.now_ns += 100 * MS;
-    cr_expect_eq(woken(list, 1), 1);
+    cr_expect_eq(wait_woken(list, 1), 1);
     cr_expect_eq(api_lookup(client, request).reason, SPW_REASON_PENDING, "a slow copy is no stall");
     api.rig.now_ns += 2000 * MS;
-    cr_expect_eq(woken(list, 1), 1);
+    cr_expect_eq(wait_woken(list, 1), 1);
     struct spw_decision decision = api_lookup(client, request);
     cr_expect_eq(decision.reason, SPW_REASON_CUT);
     cr_expect_eq(decision.eta_ns, UINT64_MAX);
@@ -238,7 +180,7 @@ Test(awaited, a_priced_wait_is_weighed_again_when_its_end_was_expected)
     cr_assert_eq(spw_waits(client, SPW_WAIT_CUT, &cut), 0);
     cr_expect_eq(cut.count, 1);
     cr_expect_eq(cut.sum_ns, 2400 * MS);
-    close_pool();
+    wait_close();
 }
 
 Test(awaited, a_limit_ends_a_priced_wait_before_that)
@@ -248,24 +190,24 @@ Test(awaited, a_limit_ends_a_priced_wait_before_that)
     struct spw_request *request = api_request(space, 100, 3);
     cr_expect_eq(api_lookup(client, request).reason, SPW_REASON_PENDING);
     api.rig.now_ns += 49 * MS;
-    cr_expect_eq(woken(list, 1), 0);
+    cr_expect_eq(wait_woken(list, 1), 0);
     api.rig.now_ns += MS;
-    cr_expect_eq(woken(list, 1), 1);
+    cr_expect_eq(wait_woken(list, 1), 1);
     cr_expect_eq(api_lookup(client, request).reason, SPW_REASON_LOAD_LIMIT);
-    close_pool();
+    wait_close();
 }
 
 Test(awaited, what_is_awaited_already_is_ahead_once)
 {
     struct spw_completion end[8];
-    open_pool(&paced);
-    struct spw_completion ready = pend(100, 1);
+    wait_open(&paced);
+    struct spw_completion ready = wait_pend(100, 1);
     cr_assert_eq(api_run(client, &ready.ticket, 0, 1), 0);
     do {
         rig_advance(&api.rig, 4 * MS);
         rig_settle(&api.rig);
     } while (spw_completions(client, end, 8) == 0);
-    struct spw_completion others = pend(300, 6), wanted = pend(200, 5);
+    struct spw_completion others = wait_pend(300, 6), wanted = wait_pend(200, 5);
     cr_assert_eq(api_run(client, &others.ticket, 0, 1), 0);
     cr_assert_eq(api_run(client, &wanted.ticket, 12, 2), 0);
     rig_settle(&api.rig);
@@ -275,5 +217,5 @@ Test(awaited, what_is_awaited_already_is_ahead_once)
     cr_expect_eq(decision.reason, SPW_REASON_PENDING);
     cr_expect(decision.eta_ns > 5 * 128 * MS && decision.eta_ns <= 6 * 130 * MS,
               "the one in copy and these five: %lu ms", (unsigned long)(decision.eta_ns / MS));
-    close_pool();
+    wait_close();
 }

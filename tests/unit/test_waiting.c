@@ -1,7 +1,6 @@
 /* Waits that end: limits, wake-ups, awaited stores, ETA and the priced rule, through the installed
  * API over a tiny pool on the test's own clock. */
-#include "sched/handle.h"
-#include "tests/support/api_rig.h"
+#include "tests/support/wait_rig.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -9,86 +8,22 @@
 
 TestSuite(waiting, .timeout = 25);
 
-#define MS 1000000ull
-
-static struct api api;
-static struct spw_client *client;
-static struct spw_space *space;
-static struct spw_space_config space_config;
-
-static void open_pool(const struct rig_config *config)
-{
-    api_open(&api, config);
-    client = api_attach(&api, 0);
-    space_config = api_space_config(config->workers);
-    space_config.wait_limit_ns = 500 * MS;
-    space_config.retry_limit_ns = 50 * MS;
-    space = api_space(&api, client, &space_config);
-}
-
-static void close_pool(void)
-{
-    spw_detach(client);
-    api_close(&api);
-}
-
-static const struct rig_config one_worker = {.workers = 1, .capacity = 16};
-
-/* A store of @count chunks of keys from @first on, reserved and not run: pending for everybody. */
-static struct spw_completion pend(uint64_t first, uint32_t count)
-{
-    struct spw_request *stores = api_request(space, first, count);
-    struct spw_completion done = api_reserve(&api, stores, client, 0, 0, count);
-    cr_assert_eq(done.status, 0);
-    return done;
-}
-
-static void settle(const struct spw_completion *reserved)
-{
-    cr_assert_eq(api_run(client, &reserved->ticket, 0, 1), 0);
-    cr_assert_eq(api_complete(&api, client).status, 0);
-}
-
-static struct spw_wait_histogram waits(enum spw_wait_outcome outcome)
-{
-    struct spw_wait_histogram histogram;
-    cr_assert_eq(spw_waits(client, outcome, &histogram), 0);
-    return histogram;
-}
-
-static uint64_t waits_of_all(void)
-{
-    uint64_t count = 0;
-    for (uint32_t i = 0; i < SPW_WAIT_OUTCOMES; i++)
-        count += waits((enum spw_wait_outcome)i).count;
-    return count;
-}
-
-/* Those that a step hands back. */
-static int woken(struct spw_request **out, uint32_t max)
-{
-    cr_assert_geq(spw_step_begin(client), 0);
-    int n = spw_woken(client, out, max);
-    cr_assert_eq(spw_step_end(client), 0);
-    return n;
-}
-
 /* ---- limits ---------------------------------------------------------------------------------- */
 
 Test(waiting, a_wait_ends_at_its_limit_for_that_request_alone) /* LK-2 */
 {
-    open_pool(&one_worker);
-    struct spw_completion store = pend(100, 1);
+    wait_open(&one_worker);
+    struct spw_completion store = wait_pend(100, 1);
     struct spw_request *request = api_request(space, 100, 1), *one;
     for (int i = 0; i < 5; i++) {
         struct spw_decision decision = api_lookup(client, request);
         cr_expect_eq(decision.reason, SPW_REASON_PENDING);
         cr_expect_eq(decision.repeated, i > 0);
         cr_expect_eq(decision.waited_ns, (uint64_t)i * 100 * MS);
-        cr_expect_eq(woken(&one, 1), 0);
+        cr_expect_eq(wait_woken(&one, 1), 0);
         rig_advance(&api.rig, 100 * MS);
     }
-    cr_expect_eq(woken(&one, 1), 1, "its limit wakes it");
+    cr_expect_eq(wait_woken(&one, 1), 1, "its limit wakes it");
     cr_expect_eq(one, request);
     struct spw_decision decision = api_lookup(client, request);
     cr_expect_eq(decision.action, SPW_ACTION_MISS);
@@ -97,68 +32,68 @@ Test(waiting, a_wait_ends_at_its_limit_for_that_request_alone) /* LK-2 */
     cr_expect_eq(api_counter(client, "waits_expired"), 1);
     struct spw_request *other = api_request(space, 100, 1);
     cr_expect_eq(api_lookup(client, other).reason, SPW_REASON_PENDING, "others wait on");
-    settle(&store);
+    wait_settle(&store);
     cr_expect_eq(api_lookup(client, other).action, SPW_ACTION_LOAD, "its data is kept");
     cr_expect_eq(api_lookup(client, request).action, SPW_ACTION_LOAD, "for whoever asks");
-    close_pool();
+    wait_close();
 }
 
 Test(waiting, what_is_ready_before_an_expired_chunk_is_loaded)
 {
-    open_pool(&one_worker);
+    wait_open(&one_worker);
     api_store(&api, client, space, 1, 100, 2);
-    pend(102, 1);
+    wait_pend(102, 1);
     struct spw_request *request = api_request(space, 100, 3);
     cr_expect_eq(api_lookup(client, request).action, SPW_ACTION_DEFER);
     rig_advance(&api.rig, 500 * MS);
     struct spw_decision decision = api_lookup(client, request);
     cr_expect_eq(decision.reason, SPW_REASON_LOAD_LIMIT);
     cr_expect_eq(decision.hit_tokens, 32);
-    cr_expect_eq(waits(SPW_WAIT_EXPIRED).count, 1);
-    close_pool();
+    cr_expect_eq(wait_ended(SPW_WAIT_EXPIRED).count, 1);
+    wait_close();
 }
 
 Test(waiting, a_failed_and_repeated_store_does_not_begin_the_wait_anew)
 {
-    open_pool(&one_worker);
-    struct spw_completion store = pend(100, 1);
+    wait_open(&one_worker);
+    struct spw_completion store = wait_pend(100, 1);
     struct spw_request *request = api_request(space, 100, 1);
     api_lookup(client, request);
     rig_advance(&api.rig, 300 * MS);
     cr_assert_eq(spw_cancel(client, &store.ticket), 0);
     rig_settle(&api.rig);
     cr_expect_eq(api_lookup(client, request).reason, SPW_REASON_GROUP_MISS);
-    cr_expect_eq(waits(SPW_WAIT_LOST).count, 1);
+    cr_expect_eq(wait_ended(SPW_WAIT_LOST).count, 1);
     rig_advance(&api.rig, 1000 * MS); /* time in which it did not wait */
-    pend(100, 1);
+    wait_pend(100, 1);
     cr_expect_eq(api_lookup(client, request).reason, SPW_REASON_PENDING);
     rig_advance(&api.rig, 199 * MS);
     cr_expect_eq(api_lookup(client, request).action, SPW_ACTION_DEFER);
     rig_advance(&api.rig, MS);
     cr_expect_eq(api_lookup(client, request).reason, SPW_REASON_MISS_LIMIT);
-    close_pool();
+    wait_close();
 }
 
 Test(waiting, progress_inside_the_run_does_not_but_a_longer_prefix_does)
 {
-    open_pool(&one_worker);
-    struct spw_completion first = pend(100, 1), second = pend(101, 1);
+    wait_open(&one_worker);
+    struct spw_completion first = wait_pend(100, 1), second = wait_pend(101, 1);
     struct spw_request *request = api_request(space, 100, 2);
     api_lookup(client, request);
     rig_advance(&api.rig, 400 * MS);
-    settle(&first);
+    wait_settle(&first);
     cr_expect_eq(api_lookup(client, request).action, SPW_ACTION_DEFER);
     rig_advance(&api.rig, 100 * MS);
     struct spw_decision decision = api_lookup(client, request);
     cr_expect_eq(decision.reason, SPW_REASON_LOAD_LIMIT);
     cr_expect_eq(decision.hit_tokens, 16);
-    settle(&second);
+    wait_settle(&second);
     struct spw_request *longer = api_request(space, 100, 3);
-    pend(102, 1);
+    wait_pend(102, 1);
     api_lookup(client, longer);
     rig_advance(&api.rig, 499 * MS);
     cr_expect_eq(api_lookup(client, longer).action, SPW_ACTION_DEFER);
-    close_pool();
+    wait_close();
 }
 
 /* ---- what has to be asked -------------------------------------------------------------------- */
@@ -179,7 +114,7 @@ static const struct spw_beyond beyond = {.ask = ask};
 Test(waiting, unknown_ends_at_a_limit_of_its_own_and_a_late_answer_wakes_nobody) /* LK-5 */
 {
     struct spw_request *one;
-    open_pool(&one_worker);
+    wait_open(&one_worker);
     struct spw_request *request = api_request(space, 100, 1);
     cr_expect_eq(api_lookup(client, request).action, SPW_ACTION_MISS, "nobody has to be asked");
     client->beyond = &beyond;
@@ -190,18 +125,18 @@ Test(waiting, unknown_ends_at_a_limit_of_its_own_and_a_late_answer_wakes_nobody)
     cr_expect_eq(api_lookup(client, request).repeated, 1);
     cr_expect_eq(beyond_asked, 1, "asked once");
     rig_advance(&api.rig, MS);
-    cr_expect_eq(woken(&one, 1), 1);
+    cr_expect_eq(wait_woken(&one, 1), 1);
     cr_expect_eq(api_lookup(client, request).reason, SPW_REASON_MISS_LIMIT);
     beyond_answer = SPW_HIT;
     spw_wakeup_record(&client->wakeup, request->keys[0].tag[0]);
-    cr_expect_eq(woken(&one, 1), 0);
+    cr_expect_eq(wait_woken(&one, 1), 0);
     cr_expect_eq(api_lookup(client, api_request(space, 100, 1)).action, SPW_ACTION_LOAD);
-    close_pool();
+    wait_close();
 }
 
 Test(waiting, what_is_on_its_way_is_pending_at_the_first_lookup) /* LK-12 */
 {
-    open_pool(&one_worker);
+    wait_open(&one_worker);
     client->beyond = &beyond;
     beyond_answer = SPW_PENDING; /* it began to bring the chunk */
     struct spw_request *request = api_request(space, 100, 1);
@@ -210,24 +145,24 @@ Test(waiting, what_is_on_its_way_is_pending_at_the_first_lookup) /* LK-12 */
     cr_expect_eq(api_lookup(client, api_request(space, 200, 1)).reason, SPW_REASON_RETRY);
     beyond_answer = SPW_MISS;
     cr_expect_eq(api_lookup(client, api_request(space, 300, 1)).action, SPW_ACTION_MISS);
-    close_pool();
+    wait_close();
 }
 
 Test(waiting, an_answer_that_comes_in_time_wakes_and_ends_the_wait)
 {
     struct spw_request *one = NULL;
-    open_pool(&one_worker);
+    wait_open(&one_worker);
     client->beyond = &beyond;
     beyond_answer = SPW_RETRY;
     struct spw_request *request = api_request(space, 100, 1);
     api_lookup(client, request);
     beyond_answer = SPW_MISS;
     spw_wakeup_record(&client->wakeup, request->keys[0].tag[0]);
-    cr_expect_eq(woken(&one, 1), 1);
+    cr_expect_eq(wait_woken(&one, 1), 1);
     cr_expect_eq(one, request);
     cr_expect_eq(api_lookup(client, request).reason, SPW_REASON_GROUP_MISS);
-    cr_expect_eq(waits(SPW_WAIT_RETRY).count, 1);
-    close_pool();
+    cr_expect_eq(wait_ended(SPW_WAIT_RETRY).count, 1);
+    wait_close();
 }
 
 /* ---- one store, many waiters ----------------------------------------------------------------- */
@@ -238,10 +173,10 @@ Test(waiting, a_failed_store_is_a_miss_for_all_at_once_and_can_be_repeated) /* L
         .workers = 1,
         .capacity = 16,
         .copier = {.in_flight = {1, 1}, .faults = {.fail_every = {2, 0}, .fail_status = -EIO}}};
-    open_pool(&failing);
+    wait_open(&failing);
     struct spw_client *second = api_attach(&api, 0);
     struct spw_space *theirs = api_space(&api, second, &space_config);
-    struct spw_completion store = pend(100, 3); /* the second of the three fails */
+    struct spw_completion store = wait_pend(100, 3); /* the second of the three fails */
     struct spw_request *ours = api_request(space, 100, 3), *other = api_request(theirs, 100, 3);
     cr_expect_eq(api_lookup(client, ours).action, SPW_ACTION_DEFER);
     cr_expect_eq(api_lookup(second, other).action, SPW_ACTION_DEFER);
@@ -254,50 +189,50 @@ Test(waiting, a_failed_store_is_a_miss_for_all_at_once_and_can_be_repeated) /* L
         cr_expect_eq(api_lookup(second, other).hit_tokens, 16);
     }
     cr_expect_eq(rig_count(&api.rig, 0, SPW_WORKER_stores_failed), 1, "tried once");
-    store = pend(500, 1); /* the fourth copy fails, too */
+    store = wait_pend(500, 1); /* the fourth copy fails, too */
     cr_assert_eq(api_run(client, &store.ticket, 0, 1), 0);
     cr_expect_eq(api_complete(&api, client).status, -EIO);
     api_store(&api, client, space, 1, 101, 1);
     cr_expect_eq(api_lookup(client, ours).hit_tokens, 48);
     cr_expect_eq(api_lookup(second, other).hit_tokens, 48);
     spw_detach(second);
-    close_pool();
+    wait_close();
 }
 
 Test(waiting, fifty_wait_for_one_store_each_by_its_own_budget) /* LK-6 */
 {
     struct spw_request *request[50], *list[64];
-    open_pool(&one_worker);
+    wait_open(&one_worker);
     space_config.max_recompute_pending_tokens = 16;
     struct spw_space *covered = api_space(&api, client, &space_config);
     cr_expect_eq(spw_space_number(covered), spw_space_number(space), "a budget shares chunks");
-    struct spw_completion store = pend(100, 1);
+    struct spw_completion store = wait_pend(100, 1);
     for (uint32_t i = 0; i < 50; i++) {
         request[i] = api_request(i % 2 ? covered : space, 100, 1);
         cr_expect_eq(api_lookup(client, request[i]).reason,
                      i % 2 ? SPW_REASON_LEADING_PENDING : SPW_REASON_PENDING);
     }
-    settle(&store);
+    wait_settle(&store);
     cr_expect_eq(rig_count(&api.rig, 0, SPW_WORKER_chunks_stored), 1);
-    cr_expect_eq(woken(list, 64), 25, "all that wait, at once");
+    cr_expect_eq(wait_woken(list, 64), 25, "all that wait, at once");
     for (uint32_t i = 0; i < 50; i++)
         cr_expect_eq(api_lookup(client, request[i]).action, SPW_ACTION_LOAD);
-    cr_expect_eq(waits(SPW_WAIT_HIT).count, 25);
-    close_pool();
+    cr_expect_eq(wait_ended(SPW_WAIT_HIT).count, 25);
+    wait_close();
 }
 
 /* ---- samples and counts ---------------------------------------------------------------------- */
 
 Test(waiting, each_wait_is_one_sample_of_its_outcome) /* OB-5 */
 {
-    open_pool(&one_worker);
-    struct spw_completion store = pend(100, 1);
+    wait_open(&one_worker);
+    struct spw_completion store = wait_pend(100, 1);
     struct spw_request *hit = api_request(space, 100, 1);
     api_lookup(client, hit);
     rig_advance(&api.rig, 10 * MS);
-    settle(&store);
+    wait_settle(&store);
     api_lookup(client, hit);
-    pend(200, 1);
+    wait_pend(200, 1);
     struct spw_request *cancelled = api_request(space, 200, 1), *gone = api_request(space, 200, 1);
     struct spw_request *late = api_request(space, 200, 1);
     api_lookup(client, cancelled);
@@ -313,15 +248,15 @@ Test(waiting, each_wait_is_one_sample_of_its_outcome) /* OB-5 */
     struct spw_space *covered = api_space(&api, client, &space_config);
     cr_expect_eq(api_lookup(client, api_request(covered, 200, 1)).reason,
                  SPW_REASON_LEADING_PENDING);
-    cr_expect_eq(waits(SPW_WAIT_HIT).count, 1);
-    cr_expect_eq(waits(SPW_WAIT_HIT).sum_ns, 10 * MS);
-    cr_expect_eq(waits(SPW_WAIT_HIT).bucket[14], 1, "10,000 us are below 2^14");
-    cr_expect_eq(waits(SPW_WAIT_CANCELLED).count, 2);
-    cr_expect_eq(waits(SPW_WAIT_CANCELLED).sum_ns, 40 * MS);
-    cr_expect_eq(waits(SPW_WAIT_EXPIRED).count, 1);
-    cr_expect_eq(waits(SPW_WAIT_EXPIRED).sum_ns, 500 * MS);
-    cr_expect_eq(waits_of_all(), 4, "none for a cut that decided at once");
-    struct spw_completion again = pend(300, 1);
+    cr_expect_eq(wait_ended(SPW_WAIT_HIT).count, 1);
+    cr_expect_eq(wait_ended(SPW_WAIT_HIT).sum_ns, 10 * MS);
+    cr_expect_eq(wait_ended(SPW_WAIT_HIT).bucket[14], 1, "10,000 us are below 2^14");
+    cr_expect_eq(wait_ended(SPW_WAIT_CANCELLED).count, 2);
+    cr_expect_eq(wait_ended(SPW_WAIT_CANCELLED).sum_ns, 40 * MS);
+    cr_expect_eq(wait_ended(SPW_WAIT_EXPIRED).count, 1);
+    cr_expect_eq(wait_ended(SPW_WAIT_EXPIRED).sum_ns, 500 * MS);
+    cr_expect_eq(wait_ended_all(), 4, "none for a cut that decided at once");
+    struct spw_completion again = wait_pend(300, 1);
     struct spw_request *twice = api_request(space, 100, 1);
     cr_assert_eq(spw_request_tokens(twice, 32), 0);
     cr_expect_eq(api_lookup(client, twice).action, SPW_ACTION_LOAD);
@@ -329,16 +264,16 @@ Test(waiting, each_wait_is_one_sample_of_its_outcome) /* OB-5 */
     rig_key(0, 300, key);
     cr_assert_eq(spw_request_extend(twice, 0, key, API_KEY_BYTES, 1), 0);
     cr_expect_eq(api_lookup(client, twice).action, SPW_ACTION_DEFER);
-    settle(&again);
+    wait_settle(&again);
     cr_expect_eq(api_lookup(client, twice).action, SPW_ACTION_LOAD);
-    cr_expect_eq(waits(SPW_WAIT_HIT).count, 2);
-    close_pool();
+    cr_expect_eq(wait_ended(SPW_WAIT_HIT).count, 2);
+    wait_close();
 }
 
 Test(waiting, a_transfer_of_its_own_neither_begins_nor_ends_a_wait)
 {
-    open_pool(&one_worker);
-    struct spw_completion store = pend(100, 1);
+    wait_open(&one_worker);
+    struct spw_completion store = wait_pend(100, 1);
     struct spw_request *request = api_request(space, 100, 1);
     struct spw_decision decision = {.size_bytes = sizeof(decision)};
     cr_assert_geq(spw_step_begin(client), 0);
@@ -352,30 +287,30 @@ Test(waiting, a_transfer_of_its_own_neither_begins_nor_ends_a_wait)
     cr_assert_geq(spw_step_begin(client), 0);
     cr_assert_eq(spw_lookup(request, 0, 1, &decision), 0);
     cr_assert_eq(spw_step_end(client), 0);
-    cr_expect_eq(waits_of_all(), 0);
+    cr_expect_eq(wait_ended_all(), 0);
     rig_advance(&api.rig, 100 * MS);
-    settle(&store);
+    wait_settle(&store);
     decision = api_lookup(client, request);
     cr_expect_eq(decision.action, SPW_ACTION_LOAD);
     cr_expect_eq(decision.waited_ns, 200 * MS, "from the first deferral for chunks");
-    cr_expect_eq(waits(SPW_WAIT_HIT).sum_ns, 200 * MS);
-    close_pool();
+    cr_expect_eq(wait_ended(SPW_WAIT_HIT).sum_ns, 200 * MS);
+    wait_close();
 }
 
 Test(waiting, every_lookup_ends_once_and_the_sums_hold) /* OB-2 */
 {
-    open_pool(&one_worker);
+    wait_open(&one_worker);
     api_store(&api, client, space, 1, 100, 1);
     for (int i = 0; i < 3; i++)
         api_lookup(client, api_request(space, 100, 1));
-    struct spw_completion store = pend(200, 1);
+    struct spw_completion store = wait_pend(200, 1);
     struct spw_request *two[2] = {api_request(space, 200, 1), api_request(space, 200, 1)};
     for (int i = 0; i < 4; i++)
         api_lookup(client, two[i % 2]);
-    settle(&store);
+    wait_settle(&store);
     for (int i = 0; i < 2; i++)
         api_lookup(client, two[i]);
-    pend(300, 1);
+    wait_pend(300, 1);
     struct spw_request *late = api_request(space, 300, 1);
     api_lookup(client, late);
     rig_advance(&api.rig, 500 * MS);
@@ -399,7 +334,7 @@ Test(waiting, every_lookup_ends_once_and_the_sums_hold) /* OB-2 */
     cr_assert_eq(api_run(client, &done.ticket, 0, 1), 0);
     cr_assert_eq(api_complete(&api, client).status, 0);
     cr_expect_eq(rig_count(&api.rig, 0, SPW_WORKER_bytes_stored) - bytes, 4 * 2 * RIG_BLOCK_BYTES);
-    close_pool();
+    wait_close();
 }
 
 /* ---- wake-ups -------------------------------------------------------------------------------- */
@@ -408,46 +343,46 @@ Test(waiting, only_those_that_news_is_about_are_handed_back_each_once)
 {
     struct spw_request *request[4], *list[4];
     struct spw_completion store[4];
-    open_pool(&one_worker);
+    wait_open(&one_worker);
     for (uint64_t i = 0; i < 4; i++) {
-        store[i] = pend(100 + i, 1);
+        store[i] = wait_pend(100 + i, 1);
         request[i] = api_request(space, 100 + i, 1);
         api_lookup(client, request[i]);
     }
-    cr_expect_eq(woken(list, 4), 0);
-    settle(&store[2]);
-    settle(&store[0]);
-    cr_expect_eq(woken(list, 1), 1, "as many as there is room for");
+    cr_expect_eq(wait_woken(list, 4), 0);
+    wait_settle(&store[2]);
+    wait_settle(&store[0]);
+    cr_expect_eq(wait_woken(list, 1), 1, "as many as there is room for");
     cr_expect_eq(list[0], request[2]);
-    cr_expect_eq(woken(list, 4), 1, "the other one later");
+    cr_expect_eq(wait_woken(list, 4), 1, "the other one later");
     cr_expect_eq(list[0], request[0]);
-    cr_expect_eq(woken(list, 4), 0);
+    cr_expect_eq(wait_woken(list, 4), 0);
     for (int i = 0; i < 4; i++)
         cr_expect_eq(api_lookup(client, request[i]).repeated, (uint32_t)i % 2);
     spw_request_finish(request[1]);
-    settle(&store[1]);
-    cr_expect_eq(woken(list, 4), 0, "finished ones are never handed back");
+    wait_settle(&store[1]);
+    cr_expect_eq(wait_woken(list, 4), 0, "finished ones are never handed back");
     api_kill_worker(&api, 0);
-    cr_expect_eq(woken(list, 4), 1, "a dead worker's stores are lost");
+    cr_expect_eq(wait_woken(list, 4), 1, "a dead worker's stores are lost");
     cr_expect_eq(list[0], request[3]);
     cr_expect_eq(api_lookup(client, request[3]).action, SPW_ACTION_MISS);
     cr_expect_eq(spw_woken(client, list, 4), -EINVAL, "outside a step");
-    close_pool();
+    wait_close();
 }
 
 Test(waiting, a_transfer_that_ends_wakes_its_request)
 {
     struct spw_request *one = NULL;
-    open_pool(&one_worker);
+    wait_open(&one_worker);
     struct spw_request *request = api_request(space, 100, 1);
     struct spw_chunk_ref ref = {.index = 0};
     cr_assert_eq(spw_store_reserve(request, 0, &ref, 1, 7), 1);
     cr_expect_eq(api_lookup(client, request).reason, SPW_REASON_TRANSFER);
-    cr_expect_eq(woken(&one, 1), 0);
+    cr_expect_eq(wait_woken(&one, 1), 0);
     cr_assert_eq(api_complete(&api, client).status, 0);
-    cr_expect_eq(woken(&one, 1), 1);
+    cr_expect_eq(wait_woken(&one, 1), 1);
     cr_expect_eq(one, request);
-    close_pool();
+    wait_close();
 }
 
 /* ---- configuration --------------------------------------------------------------------------- */
@@ -463,7 +398,7 @@ static void refused(const char *words)
 
 Test(waiting, nonsense_is_refused_by_value_and_range)
 {
-    open_pool(&one_worker);
+    wait_open(&one_worker);
     space_config.max_recompute_pending_tokens = -1;
     refused("max_recompute_pending_tokens is -1, must be 0 to 9223372036854775807");
     space_config.max_recompute_pending_tokens = SPW_RECOMPUTE_AUTO;
@@ -478,12 +413,12 @@ Test(waiting, nonsense_is_refused_by_value_and_range)
     refused("recompute_price is 1000001");
     space_config.wait_limit_ns = 86400000000001ull;
     refused("at most a day");
-    close_pool();
+    wait_close();
 }
 
 Test(waiting, a_caller_of_the_first_version_gets_what_it_knows)
 {
-    open_pool(&one_worker);
+    wait_open(&one_worker);
     struct spw_space *old = NULL;
     char text[256] = "";
     space_config.size_bytes = offsetof(struct spw_space_config, recompute_price);
@@ -500,7 +435,7 @@ Test(waiting, a_caller_of_the_first_version_gets_what_it_knows)
     decision.size_bytes = 8;
     cr_expect_eq(spw_lookup(request, 0, 0, &decision), -EINVAL);
     cr_assert_eq(spw_step_end(client), 0);
-    close_pool();
+    wait_close();
 }
 
 /* ---- the record ------------------------------------------------------------------------------ */
@@ -509,12 +444,12 @@ Test(waiting, each_decision_is_written_down_repeated_ones_are_not)
 {
     struct spw_explained last;
     uint64_t first, end;
-    open_pool(&one_worker);
+    wait_open(&one_worker);
     struct spw_request_config config = {
         .size_bytes = sizeof(config), .prompt_tokens = 16, .tag = 4711};
     struct spw_request *request = NULL;
     uint8_t key[API_KEY_BYTES];
-    pend(100, 1);
+    wait_pend(100, 1);
     cr_assert_eq(spw_request_open(space, &config, &request), 0);
     cr_expect_eq(spw_request_tag(request), 4711);
     rig_key(0, 100, key);
@@ -528,5 +463,5 @@ Test(waiting, each_decision_is_written_down_repeated_ones_are_not)
     cr_expect_eq(last.reason, SPW_REASON_PENDING);
     cr_expect_eq(last.group, 0);
     cr_expect_eq(last.flags, SPW_EXPLAINED_AWAITED);
-    close_pool();
+    wait_close();
 }

@@ -1,49 +1,18 @@
 /* Waits at their edges: clocks that go back, queues of any length, chunks whose writer tells no
  * time; through the installed API over a tiny pool on the test's own clock. */
-#include "sched/handle.h"
-#include "tests/support/api_rig.h"
+#include "tests/support/wait_rig.h"
 
 #include <criterion/criterion.h>
 
 TestSuite(waiting_edges, .timeout = 25);
 
-#define MS 1000000ull
-
-static struct api api;
-static struct spw_client *client;
-static struct spw_space *space;
-static struct spw_space_config space_config;
-
-static const struct rig_config one_worker = {.workers = 1, .capacity = 16};
-
-static void open_pool(void)
-{
-    api_open(&api, &one_worker);
-    client = api_attach(&api, 0);
-    space_config = api_space_config(1);
-    space_config.wait_limit_ns = 500 * MS;
-    space_config.retry_limit_ns = 50 * MS;
-}
-
-static void close_pool(void)
-{
-    spw_detach(client);
-    api_close(&api);
-}
-
 /* ---- time ------------------------------------------------------------------------------------ */
-
-static void pend(uint64_t first, uint32_t count)
-{
-    struct spw_request *stores = api_request(space, first, count);
-    cr_assert_eq(api_reserve(&api, stores, client, 0, 0, count).status, 0);
-}
 
 Test(waiting_edges, a_clock_that_goes_back_makes_no_wait_longer)
 {
-    open_pool();
+    wait_open(&one_worker);
     space = api_space(&api, client, &space_config);
-    pend(100, 1);
+    wait_pend(100, 1);
     struct spw_request *request = api_request(space, 100, 1);
     api_lookup(client, request);
     api.rig.now_ns -= 100 * MS;
@@ -54,24 +23,24 @@ Test(waiting_edges, a_clock_that_goes_back_makes_no_wait_longer)
     decision = api_lookup(client, request);
     cr_expect_eq(decision.repeated, 0);
     cr_expect_eq(decision.waited_ns, 0);
-    close_pool();
+    wait_close();
 }
 
 Test(waiting_edges, any_queue_length_is_a_price)
 {
-    open_pool();
+    wait_open(&one_worker);
     space_config.max_recompute_pending_tokens = SPW_RECOMPUTE_AUTO;
     space_config.prefill_tokens_per_s = 1000;
     space_config.recompute_price = SPW_PRICE_QUEUE;
     space = api_space(&api, client, &space_config);
-    pend(100, 1);
+    wait_pend(100, 1);
     struct spw_request *request = api_request(space, 100, 1);
     struct spw_decision decision = {.size_bytes = sizeof(decision)};
     cr_assert_eq(spw_space_queue(space, UINT64_MAX), 0);
     cr_assert_geq(spw_step_begin(client), 0);
     cr_expect_eq(spw_lookup(request, 0, 0, &decision), 0);
     cr_assert_eq(spw_step_end(client), 0);
-    close_pool();
+    wait_close();
 }
 
 static uint8_t brings(void *ctx, uint64_t tag)
@@ -84,7 +53,7 @@ static uint8_t brings(void *ctx, uint64_t tag)
 Test(waiting_edges, what_nobody_tells_the_time_of_is_unknown_and_not_worth_a_wait)
 {
     const struct spw_beyond beyond = {.ask = brings};
-    open_pool();
+    wait_open(&one_worker);
     space = api_space(&api, client, &space_config);
     client->beyond = &beyond;
     struct spw_decision decision = api_lookup(client, api_request(space, 100, 1));
@@ -95,5 +64,5 @@ Test(waiting_edges, what_nobody_tells_the_time_of_is_unknown_and_not_worth_a_wai
     space = api_space(&api, client, &space_config);
     decision = api_lookup(client, api_request(space, 100, 1));
     cr_expect_eq(decision.reason, SPW_REASON_LEADING_PENDING);
-    close_pool();
+    wait_close();
 }

@@ -1,87 +1,12 @@
 /* Waits of windows, of partial tails and for loads of others, ETAs of several ranks and copies;
  * through the installed API, on the test's own clock. */
-#include "sched/handle.h"
-#include "tests/support/api_rig.h"
+#include "tests/support/wait_rig.h"
 
 #include <criterion/criterion.h>
 
 TestSuite(waiting_more, .timeout = 25);
 
-#define MS 1000000ull
-
-static struct api api;
-static struct spw_client *client;
-static struct spw_space *space;
-static struct spw_space_config space_config;
-
-static void open_pool(const struct rig_config *config)
-{
-    api_open(&api, config);
-    client = api_attach(&api, 0);
-    space_config = api_space_config(config->workers);
-    space_config.wait_limit_ns = 500 * MS;
-    space_config.retry_limit_ns = 50 * MS;
-    space = api_space(&api, client, &space_config);
-}
-
-static void close_pool(void)
-{
-    spw_detach(client);
-    api_close(&api);
-}
-
-static const struct rig_config one_worker = {.workers = 1, .capacity = 16};
-
-static struct spw_completion pend(uint64_t first, uint32_t count)
-{
-    struct spw_request *stores = api_request(space, first, count);
-    struct spw_completion done = api_reserve(&api, stores, client, 0, 0, count);
-    cr_assert_eq(done.status, 0);
-    return done;
-}
-
-static struct spw_wait_histogram waits(enum spw_wait_outcome outcome)
-{
-    struct spw_wait_histogram histogram;
-    cr_assert_eq(spw_waits(client, outcome, &histogram), 0);
-    return histogram;
-}
-
-static uint64_t waits_of_all(void)
-{
-    uint64_t count = 0;
-    for (uint32_t i = 0; i < SPW_WAIT_OUTCOMES; i++)
-        count += waits((enum spw_wait_outcome)i).count;
-    return count;
-}
-
-static int woken(void)
-{
-    struct spw_request *list[8];
-    cr_assert_geq(spw_step_begin(client), 0);
-    int n = spw_woken(client, list, 8);
-    cr_assert_eq(spw_step_end(client), 0);
-    return n;
-}
-
-static uint32_t awaited_slots(void)
-{
-    uint32_t count = 0;
-    for (uint32_t slot = 0; slot < client->own->slots; slot++)
-        count += spw_client_awaits(client->own, 0, slot);
-    return count;
-}
-
-/* The last decision as it is written down. */
-static struct spw_explained last_explained(void)
-{
-    struct spw_explained last;
-    uint64_t first, end;
-    spw_explain_range(client->own->head, &first, &end);
-    cr_assert_neq(first, end);
-    cr_assert_eq(spw_explain_read(client->own->head, end - 1, &last), 0);
-    return last;
-}
+static struct spw_request *list[8]; /* those handed back last */
 
 static void expect_limit(const struct spw_decision *decision, enum spw_reason reason,
                          uint32_t group, uint64_t chunk, uint64_t expired)
@@ -89,8 +14,8 @@ static void expect_limit(const struct spw_decision *decision, enum spw_reason re
     cr_expect_eq(decision->reason, reason, "%u", decision->reason);
     cr_expect_eq(decision->deciding_group, group);
     cr_expect_eq(decision->deciding_chunk, chunk);
-    cr_expect_eq(waits(SPW_WAIT_EXPIRED).count, expired);
-    cr_expect_eq(waits_of_all(), expired);
+    cr_expect_eq(wait_ended(SPW_WAIT_EXPIRED).count, expired);
+    cr_expect_eq(wait_ended_all(), expired);
     cr_expect_eq(api_counter(client, "waits_expired"), expired);
 }
 
@@ -109,7 +34,7 @@ Test(waiting_more, a_window_that_pends_too_long_is_counted_as_expired) /* LK-2 *
                                                     .block_tokens = 8,
                                                     .window_tokens = 16,
                                                     .chunk_bytes = 2 * RIG_BLOCK_BYTES};
-    open_pool(&one_worker);
+    wait_open(&one_worker);
     space_config.group = &sliding;
     space_config.fingerprint = "a sliding window";
     space = api_space(&api, client, &space_config);
@@ -131,13 +56,13 @@ Test(waiting_more, a_window_that_pends_too_long_is_counted_as_expired) /* LK-2 *
     decision = api_lookup(client, head);
     expect_limit(&decision, SPW_REASON_LOAD_LIMIT, 0, 3, 2);
     cr_expect_eq(decision.hit_tokens, 16, "the window further left");
-    close_pool();
+    wait_close();
 }
 
 Test(waiting_more, what_lies_behind_a_hole_does_not_expire)
 {
-    open_pool(&one_worker);
-    struct spw_completion store = pend(100, 2);
+    wait_open(&one_worker);
+    struct spw_completion store = wait_pend(100, 2);
     struct spw_request *request = api_request(space, 100, 2);
     api_lookup(client, request);
     rig_advance(&api.rig, 400 * MS);
@@ -146,14 +71,14 @@ Test(waiting_more, what_lies_behind_a_hole_does_not_expire)
     pend_chunk(api_request(space, 100, 2), 1);
     rig_advance(&api.rig, 100 * MS);
     cr_expect_eq(api_lookup(client, request).reason, SPW_REASON_GROUP_MISS, "for chunk 0");
-    cr_expect_eq(waits(SPW_WAIT_LOST).count, 1);
-    close_pool();
+    cr_expect_eq(wait_ended(SPW_WAIT_LOST).count, 1);
+    wait_close();
 }
 
 Test(waiting_more, time_after_a_cancel_is_not_waited)
 {
-    open_pool(&one_worker);
-    pend(100, 1);
+    wait_open(&one_worker);
+    wait_pend(100, 1);
     struct spw_request *request = api_request(space, 100, 1);
     api_lookup(client, request);
     rig_advance(&api.rig, 300 * MS);
@@ -164,7 +89,7 @@ Test(waiting_more, time_after_a_cancel_is_not_waited)
     cr_expect_eq(api_lookup(client, request).repeated, 1);
     rig_advance(&api.rig, MS);
     cr_expect_eq(api_lookup(client, request).reason, SPW_REASON_MISS_LIMIT);
-    close_pool();
+    wait_close();
 }
 
 /* The first eight chunks turn out to be there, the others stay unknown. */
@@ -182,7 +107,7 @@ static uint8_t eight_are_there(void *ctx, uint64_t tag)
 Test(waiting_more, all_that_is_unknown_is_one_wait_however_much_it_is) /* LK-5 */
 {
     static const struct spw_beyond beyond = {.ask = eight_are_there};
-    open_pool(&one_worker);
+    wait_open(&one_worker);
     client->beyond = &beyond;
     struct spw_request *request = api_request(space, 100, 12);
     cr_expect_eq(api_lookup(client, request).reason, SPW_REASON_RETRY);
@@ -195,7 +120,7 @@ Test(waiting_more, all_that_is_unknown_is_one_wait_however_much_it_is) /* LK-5 *
     rig_advance(&api.rig, 10 * MS);
     decision = api_lookup(client, request);
     expect_limit(&decision, SPW_REASON_LOAD_LIMIT, 0, 8, 1);
-    close_pool();
+    wait_close();
 }
 
 /* ---- partial tails --------------------------------------------------------------------------- */
@@ -206,7 +131,7 @@ static void open_hybrid(const struct rig_config *config)
     static const struct spw_group_config group[] = {
         {.kind = SPW_GROUP_FULL, .block_tokens = 32, .chunk_bytes = RIG_BLOCK_BYTES},
         {.kind = SPW_GROUP_STATE, .block_tokens = 32, .chunk_bytes = RIG_BLOCK_BYTES}};
-    open_pool(config);
+    wait_open(config);
     space_config.groups = 2;
     space_config.group = group;
     space_config.blocks_per_chunk = 1;
@@ -257,25 +182,25 @@ Test(waiting_more, a_tail_is_marked_wakes_and_expires_for_its_request_alone) /* 
     struct spw_completion store = pend_tail(700);
     struct spw_request *late = with_tail(700), *other = with_tail(700);
     cr_expect_eq(api_lookup(client, late).reason, SPW_REASON_TAIL_PENDING);
-    cr_expect_eq(last_explained().flags, SPW_EXPLAINED_AWAITED);
-    cr_expect_eq(awaited_slots(), 2, "the objects of both groups");
+    cr_expect_eq(wait_explained().flags, SPW_EXPLAINED_AWAITED);
+    cr_expect_eq(wait_awaited(client, 0), 2, "the objects of both groups");
     rig_advance(&api.rig, 499 * MS);
     cr_expect_eq(api_lookup(client, late).repeated, 1);
     cr_expect_eq(api_lookup(client, other).reason, SPW_REASON_TAIL_PENDING);
     rig_advance(&api.rig, MS);
-    cr_expect_eq(woken(), 1);
+    cr_expect_eq(wait_woken(list, 8), 1);
     struct spw_decision decision = api_lookup(client, late);
     cr_expect_eq(decision.action, SPW_ACTION_MISS);
     expect_limit(&decision, SPW_REASON_MISS_LIMIT, 1, 0, 1);
-    cr_expect_eq(awaited_slots(), 2, "the other one waits on");
+    cr_expect_eq(wait_awaited(client, 0), 2, "the other one waits on");
     run_tail(&store);
     cr_assert_eq(api_complete(&api, client).status, 0);
-    cr_expect_eq(woken(), 1);
+    cr_expect_eq(wait_woken(list, 8), 1);
     cr_expect_eq(api_lookup(client, other).reason, SPW_REASON_TAIL);
-    cr_expect_eq(waits(SPW_WAIT_HIT).count, 1);
-    cr_expect_eq(awaited_slots(), 0);
+    cr_expect_eq(wait_ended(SPW_WAIT_HIT).count, 1);
+    cr_expect_eq(wait_awaited(client, 0), 0);
     cr_expect_eq(api_lookup(client, late).reason, SPW_REASON_TAIL, "its data is kept");
-    close_pool();
+    wait_close();
 }
 
 Test(waiting_more, a_tail_that_lost_an_object_does_not_expire)
@@ -292,8 +217,8 @@ Test(waiting_more, a_tail_that_lost_an_object_does_not_expire)
     rig_settle(&api.rig);
     rig_advance(&api.rig, 100 * MS);
     cr_expect_eq(api_lookup(client, request).reason, SPW_REASON_SHORT);
-    cr_expect_eq(waits(SPW_WAIT_LOST).count, 1);
-    close_pool();
+    cr_expect_eq(wait_ended(SPW_WAIT_LOST).count, 1);
+    wait_close();
 }
 
 Test(waiting_more, complete_chunks_end_at_no_tails_limit)
@@ -324,7 +249,7 @@ Test(waiting_more, complete_chunks_end_at_no_tails_limit)
     decision = api_lookup(client, request); /* and now it hasn't */
     cr_expect_eq(decision.reason, SPW_REASON_COMPLETE);
     cr_expect_eq(decision.hit_tokens, 32);
-    close_pool();
+    wait_close();
 }
 
 static uint8_t unknown(void *ctx, uint64_t tag)
@@ -346,7 +271,7 @@ Test(waiting_more, an_unknown_tail_has_the_shorter_limit) /* LK-5 */
     rig_advance(&api.rig, MS);
     struct spw_decision decision = api_lookup(client, request);
     expect_limit(&decision, SPW_REASON_MISS_LIMIT, 1, 0, 1);
-    close_pool();
+    wait_close();
 }
 
 /* Decide, and begin a load that is not run. */
@@ -373,30 +298,30 @@ static void wait_for_a_load(struct spw_request *loads, struct spw_request *waits
     cr_expect_eq(api_lookup(client, waits_on).repeated, 1);
     cr_expect_eq(api_lookup(client, patient).reason, SPW_REASON_LOADING);
     rig_advance(&api.rig, MS);
-    cr_expect_eq(woken(), 1);
+    cr_expect_eq(wait_woken(list, 8), 1);
     cr_expect_eq(api_lookup(client, waits_on).action, SPW_ACTION_LOAD, "it loads for itself");
     cr_expect_eq(api_lookup(client, patient).repeated, 1);
     cr_assert_eq(spw_run(client, &ticket, tail_blocks, ticket.chunks * space->blocks_per_chunk, 4),
                  0);
     cr_assert_eq(api_complete(&api, client).status, 0);
-    cr_expect_eq(woken(), 1);
+    cr_expect_eq(wait_woken(list, 8), 1);
     struct spw_decision decision = api_lookup(client, patient);
     cr_expect_eq(decision.action, SPW_ACTION_LOAD);
     cr_expect_eq(decision.waited_ns, MS);
-    cr_expect_eq(waits(SPW_WAIT_HIT).count, 2);
+    cr_expect_eq(wait_ended(SPW_WAIT_HIT).count, 2);
     cr_expect_eq(api_counter(client, "defer_loading"), 4, "with those that repeat it");
 }
 
 Test(waiting_more, a_load_for_another_request_is_not_waited_for_beyond_the_limit)
 {
     const struct spw_chunk_ref ref = {.index = 0};
-    open_pool(&one_worker);
+    wait_open(&one_worker);
     space_config.gpu_prefix_cache = 1;
     space = api_space(&api, client, &space_config);
     api_store(&api, client, space, 1, 100, 1);
     wait_for_a_load(api_request(space, 100, 1), api_request(space, 100, 1),
                     api_request(space, 100, 1), &ref, 1);
-    close_pool();
+    wait_close();
 }
 
 Test(waiting_more, nor_is_one_of_a_tail)
@@ -406,7 +331,7 @@ Test(waiting_more, nor_is_one_of_a_tail)
     run_tail(&store);
     cr_assert_eq(api_complete(&api, client).status, 0);
     wait_for_a_load(with_tail(700), with_tail(700), with_tail(700), tail_ref, 2);
-    close_pool();
+    wait_close();
 }
 
 /* ---- ETA ------------------------------------------------------------------------------------- */
@@ -453,7 +378,7 @@ static struct spw_space *without_marks(uint32_t ranks, const char *fingerprint)
 Test(waiting_more, a_chunk_is_there_when_its_last_rank_has_it)
 {
     const struct rig_config paced = {.workers = 2, .capacity = 16, PACE};
-    open_pool(&paced);
+    wait_open(&paced);
     struct spw_space *plain = without_marks(2, "a model");
     for (uint32_t r = 0; r < 2; r++)
         queue(client, plain, r, 900, 1);
@@ -471,18 +396,18 @@ Test(waiting_more, a_chunk_is_there_when_its_last_rank_has_it)
     decision = api_lookup(client, api_request(plain, 203, 1));
     cr_expect(decision.eta_ns > 600 * MS && decision.eta_ns <= 640 * MS, "%lu",
               (unsigned long)decision.eta_ns);
-    cr_expect_eq(last_explained().eta_ns, decision.eta_ns);
+    cr_expect_eq(wait_explained().eta_ns, decision.eta_ns);
     decision = api_lookup(client, api_request(space, 203, 1)); /* goes first if awaited */
     cr_expect(decision.eta_ns > 128 * MS && decision.eta_ns <= 256 * MS, "%lu",
               (unsigned long)decision.eta_ns);
-    close_pool();
+    wait_close();
 }
 
 Test(waiting_more, of_two_copies_the_first_counts)
 {
     static const uint32_t other_worker[] = {1};
     const struct rig_config paced = {.workers = 2, .capacity = 16, PACE};
-    open_pool(&paced);
+    wait_open(&paced);
     struct spw_space *plain = without_marks(1, "one rank");
     struct spw_client *second = api_attach(&api, 0);
     space_config.rank_worker = other_worker;
@@ -506,7 +431,7 @@ Test(waiting_more, of_two_copies_the_first_counts)
                   (unsigned long)key, (unsigned long)decision.eta_ns);
     }
     spw_detach(second);
-    close_pool();
+    wait_close();
 }
 
 Test(waiting_more, a_tail_is_there_when_the_last_of_its_objects_is)
@@ -525,5 +450,5 @@ Test(waiting_more, a_tail_is_there_when_the_last_of_its_objects_is)
     cr_expect_eq(decision.reason, SPW_REASON_TAIL_PENDING);
     cr_expect(decision.eta_ns > 100 * MS && decision.eta_ns <= 128 * MS, "%lu",
               (unsigned long)decision.eta_ns);
-    close_pool();
+    wait_close();
 }

@@ -1,7 +1,6 @@
 /* Nothing is left asleep: two clients do at random what clients do, workers die, rings are lapped;
  * when all has ended nobody may still be told to wait. */
-#include "sched/handle.h"
-#include "tests/support/api_rig.h"
+#include "tests/support/wait_rig.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -9,12 +8,11 @@
 
 TestSuite(waiting_random, .timeout = 25);
 
-#define MS       1000000ull
 #define CLIENTS  2u
 #define SPACES   4u
 #define REQUESTS 24u
 #define TICKETS  64u
-#define SEEDS    10u
+#define SEEDS    40u
 
 struct mine {
     struct spw_client *client;
@@ -27,7 +25,6 @@ struct mine {
     uint32_t tickets;
 };
 
-static struct api api;
 static struct mine mine[CLIENTS];
 static bool down[RIG_WORKERS];
 static uint32_t groups;
@@ -51,32 +48,32 @@ static const struct spw_group_config two_groups[] = {
 
 static void open_all(void)
 {
-    const struct rig_config config = {
+    const struct rig_config pool = {
         .workers = 2,
         .capacity = 20,
         .copier = {.rate_bytes = {dice(2) ? 2000 : 0, 0}, .in_flight = {1, 1}}};
-    api_open(&api, &config);
+    api_open(&api, &pool);
     groups = 1 + dice(2);
     memset(mine, 0, sizeof(mine));
     memset(down, 0, sizeof(down));
     for (uint32_t c = 0; c < CLIENTS; c++) {
         mine[c].client = api_attach(&api, 0);
         for (uint32_t s = 0; s < SPACES; s++) {
-            struct spw_space_config space = api_space_config(2);
-            space.groups = groups;
-            space.group = two_groups;
-            space.wait_limit_ns = 86400 * RIG_SECOND;
-            space.gpu_prefix_cache = s & 1;
-            space.max_recompute_pending_tokens = s < 2 ? 0 : s == 2 ? 32 : SPW_RECOMPUTE_AUTO;
-            space.prefill_tokens_per_s = 100;
-            mine[c].space[s] = api_space(&api, mine[c].client, &space);
+            struct spw_space_config config = api_space_config(2);
+            config.groups = groups;
+            config.group = two_groups;
+            config.wait_limit_ns = 86400 * RIG_SECOND;
+            config.gpu_prefix_cache = s & 1;
+            config.max_recompute_pending_tokens = s < 2 ? 0 : s == 2 ? 32 : SPW_RECOMPUTE_AUTO;
+            config.prefill_tokens_per_s = 100;
+            mine[c].space[s] = api_space(&api, mine[c].client, &config);
         }
     }
 }
 
-static struct spw_request *make(struct spw_space *space, uint64_t first, uint32_t chunks)
+static struct spw_request *make(struct spw_space *of, uint64_t first, uint32_t chunks)
 {
-    struct spw_request *request = api_request(space, first, chunks);
+    struct spw_request *request = api_request(of, first, chunks);
     uint8_t key[API_KEY_BYTES];
     for (uint32_t g = 1; g < groups; g++)
         for (uint32_t i = 0; i < chunks; i++) {
@@ -325,8 +322,7 @@ static void check_nobody_sleeps(uint64_t seed)
                                request->deferral.on_chunks);
         }
         for (uint32_t k = 0; k < 2; k++)
-            for (uint32_t slot = 0; slot < mine[c].client->own->slots; slot++)
-                bits += spw_client_awaits(mine[c].client->own, k, slot);
+            bits += wait_awaited(mine[c].client, k);
         cr_assert_eq(bits, 0, "seed %lu: marks are left", (unsigned long)seed);
     }
 }

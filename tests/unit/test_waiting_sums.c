@@ -1,50 +1,10 @@
 /* The sums of a client's counters and histograms, whatever is asked, stored, cancelled and waited
  * for; through the installed API, on the test's own clock. OB-2, OB-5. */
-#include "sched/handle.h"
-#include "tests/support/api_rig.h"
+#include "tests/support/wait_rig.h"
 
 #include <criterion/criterion.h>
 
 TestSuite(waiting_sums, .timeout = 25);
-
-#define MS 1000000ull
-
-static struct api api;
-static struct spw_client *client;
-
-static struct spw_wait_histogram waits(enum spw_wait_outcome outcome)
-{
-    struct spw_wait_histogram histogram;
-    cr_assert_eq(spw_waits(client, outcome, &histogram), 0);
-    return histogram;
-}
-
-static uint64_t waits_of_all(void)
-{
-    uint64_t count = 0;
-    for (uint32_t i = 0; i < SPW_WAIT_OUTCOMES; i++)
-        count += waits((enum spw_wait_outcome)i).count;
-    return count;
-}
-
-static uint32_t awaited_slots(void)
-{
-    uint32_t count = 0;
-    for (uint32_t slot = 0; slot < client->own->slots; slot++)
-        count += spw_client_awaits(client->own, 0, slot);
-    return count;
-}
-
-/* The last decision as it is written down. */
-static struct spw_explained last_explained(void)
-{
-    struct spw_explained last;
-    uint64_t first, end;
-    spw_explain_range(client->own->head, &first, &end);
-    cr_assert_neq(first, end);
-    cr_assert_eq(spw_explain_read(client->own->head, end - 1, &last), 0);
-    return last;
-}
 
 #define REQUESTS 8u
 #define TICKETS  6u
@@ -88,7 +48,7 @@ static void take_answers(void)
 static void look_up(uint32_t i)
 {
     struct spw_decision decision = api_lookup(client, open_request[i]);
-    struct spw_explained last = last_explained();
+    struct spw_explained last = wait_explained();
     bool deferred = decision.action == SPW_ACTION_DEFER;
     if (!decision.repeated) {
         cr_assert_eq(last.reason, decision.reason);
@@ -166,13 +126,13 @@ static void expect_sums(void)
     cr_expect_eq(api_counter(client, "repeated"), tally.repeated);
     cr_expect_eq(api_counter(client, "hit_tokens"), tally.hit_tokens);
     cr_expect_eq(api_counter(client, "recomputed_tokens"), tally.recomputed_tokens);
-    cr_expect_eq(waits_of_all(), tally.begun, "each wait is one sample");
-    cr_expect_eq(waits(SPW_WAIT_CANCELLED).count, tally.begun - tally.ended);
+    cr_expect_eq(wait_ended_all(), tally.begun, "each wait is one sample");
+    cr_expect_eq(wait_ended(SPW_WAIT_CANCELLED).count, tally.begun - tally.ended);
     for (uint32_t o = 0; o < SPW_WAIT_OUTCOMES; o++)
-        waited_ns += o == SPW_WAIT_CANCELLED ? 0 : waits((enum spw_wait_outcome)o).sum_ns;
+        waited_ns += o == SPW_WAIT_CANCELLED ? 0 : wait_ended((enum spw_wait_outcome)o).sum_ns;
     cr_expect_eq(waited_ns, tally.waited_ns);
-    cr_expect_eq(api_counter(client, "waits_expired"), waits(SPW_WAIT_EXPIRED).count);
-    cr_expect_eq(awaited_slots(), 0);
+    cr_expect_eq(api_counter(client, "waits_expired"), wait_ended(SPW_WAIT_EXPIRED).count);
+    cr_expect_eq(wait_awaited(client, 0), 0);
     cr_expect_eq(rig_open_chunks(&api.rig, 0), 0, "offered = what became of it");
 }
 
@@ -180,11 +140,8 @@ static void expect_sums(void)
 Test(waiting_sums, the_sums_hold_whatever_happens)
 {
     struct spw_space *spaces[2];
-    api_open(&api, &(struct rig_config){.workers = 1, .capacity = 16});
-    client = api_attach(&api, 0);
-    struct spw_space_config space_config = api_space_config(1);
-    space_config.wait_limit_ns = 500 * MS;
-    spaces[0] = api_space(&api, client, &space_config);
+    wait_open(&one_worker);
+    spaces[0] = space;
     space_config.max_recompute_pending_tokens = 16;
     spaces[1] = api_space(&api, client, &space_config);
     for (uint32_t i = 0; i < REQUESTS; i++)
@@ -207,6 +164,5 @@ Test(waiting_sums, the_sums_hold_whatever_happens)
     for (uint32_t i = 0; i < sizeof(met) / sizeof(met[0]); i++)
         cr_expect_gt(tally.reasons[met[i]], 5, "%s: %lu", spw_counter_name(met[i]),
                      (unsigned long)tally.reasons[met[i]]);
-    spw_detach(client);
-    api_close(&api);
+    wait_close();
 }

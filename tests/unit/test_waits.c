@@ -169,7 +169,7 @@ static bool deferred(enum spw_reason reason, uint64_t now)
 
 static void check(enum spw_wait_outcome outcome, uint64_t count, uint64_t sum_ns)
 {
-    struct spw_wait_summary summary;
+    struct spw_wait_histogram summary;
     spw_wait_record_read(&record[outcome], &summary);
     cr_expect_eq(summary.count, count, "%s", spw_wait_outcome_name(outcome));
     cr_expect_eq(summary.sum_ns, sum_ns, "%s", spw_wait_outcome_name(outcome));
@@ -238,7 +238,7 @@ Test(waits, a_bucket_counts_waits_below_its_power_of_two_microseconds)
                {UINT64_MAX, 31}};
     for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
         struct spw_wait_record one = {0};
-        struct spw_wait_summary summary;
+        struct spw_wait_histogram summary;
         spw_wait_record_add(&one, row[i].ns);
         spw_wait_record_read(&one, &summary);
         cr_expect_eq(summary.bucket[row[i].bucket], 1, "%lu ns", (unsigned long)row[i].ns);
@@ -250,7 +250,7 @@ Test(waits, a_bucket_counts_waits_below_its_power_of_two_microseconds)
 Test(waits, percentiles_lie_in_their_buckets)
 {
     struct spw_wait_record some = {0};
-    struct spw_wait_summary summary;
+    struct spw_wait_histogram summary;
     spw_wait_record_read(&some, &summary);
     cr_assert_eq(spw_wait_percentile_ns(&summary, 0.5), 0);
     for (uint32_t i = 0; i < 90; i++)
