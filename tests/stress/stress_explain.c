@@ -8,6 +8,7 @@
 #include "sched/explain.h"
 #include "sched/verdict.h"
 #include "tests/stress/mutants.h"
+#include "tests/support/explained.h"
 
 #include <pthread.h>
 
@@ -26,33 +27,9 @@ struct counts {
     uint64_t whole, gone, busy, wrong;
 };
 
-static struct spw_explained stamp(uint64_t n)
-{
-    uint64_t x = n * 0x9e3779b97f4a7c15ull;
-    return (struct spw_explained){
-        .time_ns = x,
-        .tag = x + 1,
-        .request = x + 2,
-        .step = x + 3,
-        .computed_tokens = x + 4,
-        .hit_tokens = x + 5,
-        .recomputed_tokens = x + 6,
-        .chunk = x + 7,
-        .eta_ns = x + 8,
-        .waited_ns = x + 9,
-        .tail_boundary = x + 10,
-        .budget_tokens = x + 11,
-        .group = (uint32_t)(n % SPW_GROUP_COUNT_MAX),
-        .space = (uint32_t)(n % SPW_SPACES_MAX),
-        .action = (uint8_t)(n % 3),
-        .reason = (uint8_t)(n % SPW_REASON_COUNT),
-        .flags = (uint8_t)n,
-    };
-}
-
 static bool is_whole(const struct spw_explained *got, uint64_t n)
 {
-    const struct spw_explained want = stamp(n);
+    const struct spw_explained want = explained_stamp(n);
     return memcmp(got, &want, offsetof(struct spw_explained, group)) == 0 &&
            got->group == want.group && got->space == want.space && got->action == want.action &&
            got->reason == want.reason && got->flags == want.flags;
@@ -62,7 +39,7 @@ static void *write_all(void *unused)
 {
     stress_pin(&run, 0);
     for (uint64_t n = 0; n % 1024 != 0 || spw_load_relaxed(&reader_done) == 0; n++) {
-        const struct spw_explained explained = stamp(n);
+        const struct spw_explained explained = explained_stamp(n);
         spw_explain_write(&head, &explained);
         if (n % 65536 == 0)
             sched_yield();

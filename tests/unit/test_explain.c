@@ -6,6 +6,7 @@
 #include "sched/explain.h"
 #include "sched/verdict.h"
 #include "shm/client.h"
+#include "tests/support/explained.h"
 
 TestSuite(explain, .timeout = 20);
 
@@ -40,35 +41,10 @@ static void stop(void)
     free(head);
 }
 
-/* All fields differ from each other and from record to record. */
-static struct spw_explained stamp(uint64_t n)
-{
-    uint64_t x = n * 16 + 1;
-    return (struct spw_explained){
-        .time_ns = x,
-        .tag = x + 1,
-        .request = x + 2,
-        .step = x + 3,
-        .computed_tokens = x + 4,
-        .hit_tokens = x + 5,
-        .recomputed_tokens = x + 6,
-        .chunk = x + 7,
-        .eta_ns = x + 8,
-        .waited_ns = x + 9,
-        .tail_boundary = x + 10,
-        .budget_tokens = x + 11,
-        .group = (uint32_t)(n % SPW_GROUP_COUNT_MAX),
-        .space = (uint32_t)(n % SPW_SPACES_MAX),
-        .action = (uint8_t)(n % 3),
-        .reason = (uint8_t)(n % SPW_REASON_COUNT),
-        .flags = (uint8_t)n,
-    };
-}
-
 static void write_up_to(uint64_t end)
 {
     for (uint64_t n = spw_load_relaxed(&head->decisions); n != end; n++) {
-        struct spw_explained explained = stamp(n);
+        struct spw_explained explained = explained_stamp(n);
         spw_explain_write(head, &explained);
     }
 }
@@ -91,7 +67,7 @@ static bool holds(uint64_t first, uint64_t end)
                  spw_explain_read(head, end, &got) == -ENOENT &&
                  spw_explain_read(head, first + (1ull << 63), &got) == -ENOENT;
     for (uint64_t n = first; right && n != end; n++) {
-        struct spw_explained want = stamp(n);
+        struct spw_explained want = explained_stamp(n);
         right = spw_explain_read(head, n, &got) == 0 && same(&got, &want);
     }
     return right;
@@ -116,7 +92,7 @@ Test(explain, records_are_read_as_written_over_laps, .init = start, .fini = stop
 
 Test(explain, unknown_and_none_keep_their_values, .init = start, .fini = stop)
 {
-    struct spw_explained got, want = stamp(5);
+    struct spw_explained got, want = explained_stamp(5);
     want.group = SPW_EXPLAINED_NO_GROUP;
     want.eta_ns = SPW_EXPLAINED_NO_ETA;
     want.budget_tokens = SPW_EXPLAINED_AUTO;
@@ -138,7 +114,7 @@ Test(explain, numbers_go_on_where_they_wrap, .init = start, .fini = stop)
     cr_expect_eq(spw_explain_read(head, UINT64_MAX - 1, &got), 0);
     cr_expect_eq(spw_explain_read(head, UINT64_MAX, &got), -EAGAIN, "the one that reads as open");
     cr_expect_eq(spw_explain_read(head, 0, &got), 0);
-    cr_expect_eq(got.tag, stamp(0).tag);
+    cr_expect_eq(got.tag, explained_stamp(0).tag);
 }
 
 Test(explain, a_record_in_the_making_or_overwritten_is_told_apart, .init = start, .fini = stop)
@@ -154,7 +130,7 @@ Test(explain, a_record_in_the_making_or_overwritten_is_told_apart, .init = start
     cr_expect_eq(got.tag, 99, "untouched");
     spw_store_relaxed(&head->decision[4].seq, 5);
     cr_expect_eq(spw_explain_read(head, 4, &got), 0);
-    cr_expect_eq(got.tag, stamp(4).tag);
+    cr_expect_eq(got.tag, explained_stamp(4).tag);
 }
 
 Test(explain, what_makes_no_sense_is_refused, .init = start, .fini = stop)
