@@ -127,6 +127,16 @@ static void count_wait(struct spw_client *client, enum spw_wait_outcome outcome,
     spw_count(client, SPW_CLIENT_waits_expired, outcome == SPW_WAIT_EXPIRED);
 }
 
+/* What it waited for may have come to the GPU by another request: then a miss has lost nothing. */
+static enum spw_wait_outcome outcome_on_gpu(const struct spw_request *request,
+                                            const struct spw_decision *decision,
+                                            enum spw_wait_outcome outcome)
+{
+    bool missed = outcome == SPW_WAIT_LOST || outcome == SPW_WAIT_RETRY;
+    bool more = decision->computed_tokens > request->deferral.computed_tokens;
+    return missed && more ? SPW_WAIT_HIT : outcome;
+}
+
 static void stop_waiting(struct spw_request *request)
 {
     request->deferral.stands = false;
@@ -143,7 +153,7 @@ void spw_defer_settle(struct spw_request *request, const struct spw_decision_cor
     if (spw_wait_evaluated(&request->sample, (enum spw_action)core->action,
                            (enum spw_reason)core->reason, client->now_ns, &decision->waited_ns,
                            &outcome))
-        count_wait(client, outcome, decision->waited_ns);
+        count_wait(client, outcome_on_gpu(request, decision, outcome), decision->waited_ns);
     else
         decision->waited_ns = spw_wait_sample_ns(&request->sample, client->now_ns);
     if (core->action != SPW_ACTION_DEFER) {

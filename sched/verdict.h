@@ -54,7 +54,7 @@ enum spw_reason {
 
 /** How a wait ended, from the first evaluation that deferred to the first one that doesn't. */
 enum spw_wait_outcome {
-    SPW_WAIT_HIT = 0,       /* in a load that gave up nothing                            */
+    SPW_WAIT_HIT = 0,       /* in a load that gave up nothing, or on the GPU by then      */
     SPW_WAIT_CUT = 1,       /* by budget or price: what still pended was given up        */
     SPW_WAIT_EXPIRED = 2,   /* by its limit                                              */
     SPW_WAIT_CANCELLED = 3, /* the request was finished                                  */

@@ -113,6 +113,7 @@ void spw_client_await(struct spw_client_view *view, uint32_t shard, uint32_t slo
         spw_bit_set(view->awaited, bit);
     else
         spw_bit_clear(view->awaited, bit);
+    SPW_CRASH_POINT("client.awaited_stored");
 }
 
 void spw_client_await_changed(struct spw_client_view *view, uint32_t shard)
@@ -120,6 +121,7 @@ void spw_client_await_changed(struct spw_client_view *view, uint32_t shard)
     spw_atomic64 *changes = &view->head->awaited_changes[shard];
     /* [AW-1] release: the bits before the count that tells of them */
     spw_store_release(changes, spw_load_relaxed(changes) + 1);
+    SPW_CRASH_POINT("client.awaited_told");
 }
 
 uint64_t spw_client_awaited_changes(const struct spw_client_view *view, uint32_t k)

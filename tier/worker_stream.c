@@ -14,6 +14,7 @@
  *
  * Dies: the successor's adoption ends the stream (tier/adopt.h).
  */
+#include "shm/crash_point.h"
 #include "tier/worker_impl.h"
 
 #define RATE_SHARE 8.0 /* a copy counts for 1/8 of the rate, the next older one for 7/8 of that */
@@ -95,6 +96,7 @@ static void place_all(struct spw_worker *worker)
         place_next(&placing, item);
     placing.awaited = placing.up_to;
     spw_queue_walk(&worker->queue, worker->now_ns, place_next, &placing);
+    SPW_CRASH_POINT("worker.stream_placed");
     spw_store_relaxed(&worker->feed->stream.bytes_awaited, placing.awaited);
 }
 
@@ -121,6 +123,7 @@ void spw_worker_stream_push(struct spw_worker *worker, struct spw_job *job, uint
         spw_store_relaxed(&stream->progress_ns, worker->now_ns);
     }
     spw_add_own(&stream->bytes_queued, chunk->item.nominal_bytes);
+    SPW_CRASH_POINT("worker.stream_queued");
     place(worker, chunk, spw_load_relaxed(&stream->bytes_queued));
     spw_queue_push(&worker->queue, SPW_COPY_STORE, &chunk->item, worker->now_ns);
     spw_worker_stream_stale(worker);
@@ -187,6 +190,7 @@ void spw_worker_stream_end(struct spw_worker *worker, const struct spw_queue_ite
     uint64_t now_ns = worker->config.now_ns(worker->config.clock_ctx);
     remove_copying(&worker->stream, item);
     spw_add_own(&stream->bytes_done, item->nominal_bytes);
+    SPW_CRASH_POINT("worker.stream_done");
     if (status >= 0)
         smooth_rate(worker, item->nominal_bytes, now_ns - worker->stream.since_ns);
     worker->stream.since_ns = now_ns;

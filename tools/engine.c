@@ -184,7 +184,8 @@ static int end_wait(struct spw_engine *engine, const struct spw_engine_request *
                     int64_t now_ns, const struct spw_engine_decision *decision)
 {
     bool cut = decision->recompute_tokens > 0;
-    bool hit = !cut && decision->answer != SPW_ENGINE_MISS;
+    bool came = decision->computed_tokens > request->computed_tokens; /* by another, to the GPU */
+    bool hit = !cut && (came || decision->answer != SPW_ENGINE_MISS);
     int rc;
 
     if (request->state != SPW_ENGINE_DEFERRED)
@@ -207,8 +208,10 @@ int spw_engine_decided(struct spw_engine *engine, uint32_t index, int64_t now_ns
     assert(engine->asking == index);
     engine->asking = SPW_ENGINE_NONE;
     request->woken = false;
+    assert(decision->computed_tokens <= request->input_tokens);
     if (decision->answer == SPW_ENGINE_DEFER) {
         begin_wait(engine, request, now_ns, decision);
+        request->computed_tokens = decision->computed_tokens;
         return 0;
     }
     rc = end_wait(engine, request, now_ns, decision);
@@ -218,7 +221,6 @@ int spw_engine_decided(struct spw_engine *engine, uint32_t index, int64_t now_ns
         engine->cursor = SPW_ENGINE_NONE;
         return rc;
     }
-    assert(decision->computed_tokens <= request->input_tokens);
     request->computed_tokens = decision->computed_tokens;
     request->recompute_tokens = decision->recompute_tokens;
     if (decision->answer == SPW_ENGINE_LOAD) {

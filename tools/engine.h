@@ -48,7 +48,7 @@ enum spw_engine_answer {
 
 struct spw_engine_decision {
     enum spw_engine_answer answer;
-    uint32_t computed_tokens;  /* on the GPU already (LOAD, MISS) */
+    uint32_t computed_tokens;  /* on the GPU at its last decision */
     uint32_t hit_tokens;       /* of a LOAD, beyond these; together at most the request's */
     uint32_t recompute_tokens; /* given up though they were on their way (LOAD, MISS) */
     bool pends;                /* DEFER: for chunks that are being stored ... */

@@ -195,7 +195,13 @@ static int check_policies(const struct spw_options *given_options,
                         "--recompute-price is of --recompute-budget auto: give that too");
     }
     if ((is_auto || options->compare) && options->recompute_scope != SPW_SCOPE_REQUEST)
-        return complain(err, err_bytes, "auto goes with --recompute-scope request alone");
+        return complain(err, err_bytes,
+                        "--recompute-budget auto, which --compare tries too, goes with "
+                        "--recompute-scope request alone");
+    if (given(given_options, "overtake-limit") && !options->awaited && !options->compare)
+        return complain(err, err_bytes,
+                        "--overtake-limit is of stores that go first: give --awaited or --compare "
+                        "too");
     return 0;
 }
 

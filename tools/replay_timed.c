@@ -98,13 +98,13 @@ static int answer(struct spw_timed *timed, uint32_t index, uint64_t computed,
     struct spw_timed_request *request = &timed->request[index];
     uint64_t chunk_tokens = timed->seat->options->chunk_tokens;
     int64_t hit = 0;
+    out->computed_tokens = (uint32_t)(computed * chunk_tokens);
     if (decision->action == SPW_ACTION_DEFER)
         return defer(timed, request, computed, decision, out);
     if (decision->action == SPW_ACTION_LOAD)
         hit = load(timed, index, decision);
     if (hit < 0)
         return (int)hit;
-    out->computed_tokens = (uint32_t)(computed * chunk_tokens);
     out->hit_tokens = (uint32_t)((uint64_t)hit * chunk_tokens);
     out->recompute_tokens = (uint32_t)decision->recomputed_tokens;
     out->answer = hit ? SPW_ENGINE_LOAD : SPW_ENGINE_MISS;

@@ -245,6 +245,7 @@ static int carry_out(struct sim *sim, uint32_t request, uint32_t computed,
 {
     uint32_t hit = (uint32_t)decision->hit_tokens / sim->config->chunk_tokens;
 
+    out->computed_tokens = computed * sim->config->chunk_tokens;
     if (decision->action == SPW_ACTION_DEFER) {
         out->answer = SPW_ENGINE_DEFER;
         out->pends = decision->reason != SPW_REASON_LOADING;
@@ -255,7 +256,6 @@ static int carry_out(struct sim *sim, uint32_t request, uint32_t computed,
         return 0;
     }
     out->answer = SPW_ENGINE_MISS;
-    out->computed_tokens = computed * sim->config->chunk_tokens;
     out->recompute_tokens = (uint32_t)decision->tokens_recomputed;
     settle(sim, request, computed, hit);
     if (decision->action != SPW_ACTION_LOAD)

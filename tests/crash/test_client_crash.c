@@ -31,7 +31,8 @@ static const char *const points[] = {
     "client.base_stored",     "client.tail_stored",  "client.generation_stored",
     "client.step_stored",     "client.step_ended",   "client.old_position_stored",
     "client.position_stored", "lane.payload_stored", "lane.body_seq_stored",
-    "lane.seq_stored",        "lane.tail_stored"};
+    "lane.seq_stored",        "lane.tail_stored",    "client.awaited_stored",
+    "client.awaited_told"};
 
 static struct spw_client_view view;
 static struct spw_lane_producer producer;
@@ -92,7 +93,7 @@ struct life {
     uint32_t nth;
 };
 
-/* A client's life: hand-over, and two steps with a pin and a command each. */
+/* A client's life: hand-over, and two steps with a pin, a change of marks and a command each. */
 static int live_and_die(void *arg)
 {
     struct life *life = arg;
@@ -105,6 +106,8 @@ static int live_and_die(void *arg)
         spw_client_step_begin(&view, old);
         spw_client_step_applied(&view, 0, 10);
         spw_bit_set(view.pin, spw_claim_bit(view.claim_words, 1, 5));
+        spw_client_await(&view, 1, 5, step == 1);
+        spw_client_await_changed(&view, 1);
         if (send(step))
             return 1;
         spw_client_step_end(&view);
@@ -116,13 +119,15 @@ static int live_and_die(void *arg)
 static void check_successor(const char *point, uint32_t nth)
 {
     struct spw_client_claim claim;
+    uint64_t seen = spw_client_awaited_changes(&view, 1); /* by a worker, before the death */
     uint64_t generation = spw_client_take_over(&view);
+    cr_assert_neq(spw_client_awaited_changes(&view, 1), seen, "%s %u: it looks again", point, nth);
     cr_assert(!spw_client_has_untaken(&view), "%s %u", point, nth);
     spw_client_claim_read(&view, 0, &claim);
     cr_assert_eq(claim.generation, generation);
     cr_assert_eq(claim.applied, 0);
     for (uint64_t w = 0; w < geometry.workers * view.claim_words; w++)
-        cr_assert_eq(spw_load_relaxed(&view.pin[w]), 0);
+        cr_assert_eq(spw_load_relaxed(&view.pin[w]) | spw_load_relaxed(&view.awaited[w]), 0);
     acknowledge();
     open_producer();
     cr_assert_eq(take(), 0, "%s %u: an old command at the new base", point, nth);

@@ -25,6 +25,8 @@ static const char *const points[] = {
     "worker.store_copied",      "worker.store_ready",
     "worker.load_copied",       "worker.job_news_out",
     "worker.completion_sent",   "worker.space_generation_raised",
+    "worker.stream_queued",     "worker.stream_placed",
+    "worker.stream_done",
 };
 
 static struct rig rig;
@@ -126,11 +128,22 @@ static bool load(uint64_t key)
     return await(&done);
 }
 
+/* Whatever is stored is awaited. */
+static void await_all(void)
+{
+    for (uint32_t slot = 0; slot < rig.daemon.geometry.slots; slot++)
+        spw_client_await(one.view, 0, slot, true);
+    spw_client_await_changed(one.view, 0);
+}
+
 /* Every kind of job once; false as soon as the worker is dead. */
 static bool script(void)
 {
     struct spw_done done;
-    if (!attached(&one) || !store(1) || !store(2) || !load(1))
+    if (!attached(&one))
+        return false;
+    await_all();
+    if (!store(1) || !store(2) || !load(1))
         return false;
     rig_reserve(&rig, &one, 0, 3, 2); /* cancelled */
     if (!await(&done))
@@ -169,8 +182,12 @@ static void check_chunk(uint64_t key)
 static void check_successor(const struct death *death, uint64_t incarnation)
 {
     struct spw_done done;
+    const struct spw_stream *stream = &rig.daemon.feed[0]->stream;
     rig_start_worker(&rig, 0);
     rig_settle(&rig);
+    cr_expect(spw_load_relaxed(&stream->bytes_done) == spw_load_relaxed(&stream->bytes_queued) &&
+                  spw_load_relaxed(&stream->bytes_awaited) == spw_load_relaxed(&stream->bytes_done),
+              "%s %u: a stream of what is no more", death->point, death->nth);
     cr_assert(spw_load_relaxed(&rig.daemon.feed[0]->incarnation) > incarnation);
     cr_expect(rig_slots_in(&rig, 0, SPW_FILLING) == 0, "%s %u", death->point, death->nth);
     cr_expect(rig_claims(&rig, 0) == 0, "%s %u", death->point, death->nth);

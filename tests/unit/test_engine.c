@@ -194,6 +194,29 @@ Test(engine, an_eta_is_compared_with_when_the_chunks_were_ready)
     spw_engine_fini(&e);
 }
 
+Test(engine, a_wait_for_what_came_to_the_gpu_is_a_hit)
+{
+    struct spw_engine e = engine_with((const uint32_t[]){100, 100}, 2);
+    struct spw_engine_decision on_gpu = miss;
+
+    spw_engine_step(&e);
+    expect_next(&e, 0, 0);
+    decide(&e, 0, 0, defer);
+    expect_next(&e, 0, 1);
+    decide(&e, 1, 0, defer);
+    step_with_news(&e);
+    expect_next(&e, 5 * MS, 0);
+    on_gpu.computed_tokens = 60;
+    decide(&e, 0, 5 * MS, on_gpu);
+    cr_expect(e.waits_hit == 1 && e.waits_cut == 0);
+    expect_done(&e, 45 * MS, 0);
+    step_with_news(&e);
+    expect_next(&e, 45 * MS, 1);
+    decide(&e, 1, 45 * MS, miss);
+    cr_expect(e.waits.count == 2 && e.waits_hit == 1);
+    spw_engine_fini(&e);
+}
+
 Test(engine, what_is_on_the_gpu_is_not_prefilled)
 {
     struct spw_engine e = engine_with((const uint32_t[]){100, 100}, 2);

@@ -270,6 +270,27 @@ Test(waiting, each_wait_is_one_sample_of_its_outcome) /* OB-5 */
     wait_close();
 }
 
+Test(waiting, what_came_to_the_gpu_meanwhile_is_not_lost)
+{
+    struct spw_decision decision = {.size_bytes = sizeof(decision)};
+    wait_open(&one_worker);
+    wait_pend(100, 2);
+    struct spw_request *request = api_request(space, 100, 2), *lost = api_request(space, 100, 2);
+    api_lookup(client, request);
+    api_lookup(client, lost);
+    cr_assert_eq(spw_space_reset(space), 0); /* what pends fails */
+    rig_settle(&api.rig);
+    cr_assert_geq(spw_step_begin(client), 0);
+    cr_assert_eq(spw_lookup(request, 16, 0, &decision), 0);
+    cr_expect_eq(decision.action, SPW_ACTION_MISS);
+    cr_assert_eq(spw_lookup(lost, 0, 0, &decision), 0);
+    cr_expect_eq(decision.action, SPW_ACTION_MISS);
+    cr_assert_eq(spw_step_end(client), 0);
+    cr_expect_eq(wait_ended(SPW_WAIT_HIT).count, 1);
+    cr_expect_eq(wait_ended(SPW_WAIT_LOST).count, 1);
+    wait_close();
+}
+
 Test(waiting, a_transfer_of_its_own_neither_begins_nor_ends_a_wait)
 {
     wait_open(&one_worker);
