@@ -191,7 +191,7 @@ static int end_wait(struct spw_engine *engine, const struct spw_engine_request *
     if (request->state != SPW_ENGINE_DEFERRED)
         return 0;
     rc = spw_samples_add(&engine->waits, now_ns - request->deferred_ns);
-    if (rc == 0 && hit && request->has_eta)
+    if (rc == 0 && hit && !came && request->has_eta)
         rc = spw_forecasts_add(&engine->forecasts, request->eta_ns,
                                (uint64_t)(request->woken_ns - request->deferred_ns));
     engine->waits_hit += hit;

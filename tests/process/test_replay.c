@@ -56,11 +56,11 @@ static double value(json_t *root, const char *name)
     return json_number_value(number);
 }
 
-static void slice_path(char *path, size_t bytes)
+static void data_path(const char *file, char *path, size_t bytes)
 {
     const char *data = getenv("SPW_TEST_DATA");
     cr_assert_not_null(data);
-    snprintf(path, bytes, "%s/mooncake_slice.jsonl.gz", data);
+    snprintf(path, bytes, "%s/%s", data, file);
 }
 
 /* ---- cache only ------------------------------------------------------------------------------ */
@@ -88,7 +88,7 @@ Test(process_replay, cache_only_equals_the_oracle_at_every_capacity)
     char path[1024], words[256];
     struct spw_trace trace;
     struct spw_trace_options options = {0};
-    slice_path(path, sizeof path);
+    data_path("mooncake_slice.jsonl.gz", path, sizeof path);
     cr_assert_eq(spw_trace_read(path, &options, &trace, words, sizeof words), 0, "%s", words);
     for (size_t i = 0; i < sizeof capacity / sizeof capacity[0]; i++) {
         struct spw_oracle_result want, got;
@@ -106,17 +106,8 @@ Test(process_replay, cache_only_equals_the_oracle_at_every_capacity)
 Test(process_replay, cache_only_counts_of_an_hour_of_chat_are_known)
 {
     static const uint64_t known[][2] = {{1000, 12847}, {50000, 102290}};
-    const char *path = getenv("SPW_TRACE_CONVERSATION");
-    char beside[1024];
-    if (!path) {
-        const char *data = getenv("SPW_TEST_DATA");
-        cr_assert_not_null(data);
-        snprintf(beside, sizeof beside, "%s/../../../shared/traces/mooncake_conversation.jsonl.gz",
-                 data);
-        path = beside;
-    }
-    if (access(path, R_OK))
-        cr_skip("no trace; SPW_TRACE_CONVERSATION names it");
+    char path[1024];
+    data_path("mooncake_conversation.jsonl.gz", path, sizeof path);
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         struct spw_oracle_result got;
         cache_only(path, known[i][0], &got);
@@ -211,7 +202,7 @@ Test(process_replay, a_bad_option_is_2_and_named)
 Test(process_replay, open_and_closed_loops_refuse_the_options_of_the_other)
 {
     char open[1024], closed[1024];
-    slice_path(open, sizeof open);
+    data_path("mooncake_slice.jsonl.gz", open, sizeof open);
     snprintf(closed, sizeof closed, "%s/claude_code_slice.tsv.gz", getenv("SPW_TEST_DATA"));
     refused(open, "--conversations", "3", "leave it out");
     refused(open, "--decode-rate", "3", "--decode-rate is of a trace of conversations");

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 TestSuite(process_simulate, .timeout = 300);
 
@@ -183,20 +182,12 @@ Test(process_simulate, a_seed_is_of_a_workload_or_of_random_routes)
 
 /* ---- what it shows --------------------------------------------------------------------------- */
 
-/* The path of a public trace; ends the test where there is none. */
-static const char *public_trace(const char *variable, const char *file)
+static const char *data(const char *file)
 {
-    static char beside[1024];
-    const char *path = getenv(variable);
+    static char path[1024];
 
-    if (!path) {
-        cr_assert_not_null(getenv("SPW_TEST_DATA"));
-        snprintf(beside, sizeof beside, "%s/../../../shared/traces/%s", getenv("SPW_TEST_DATA"),
-                 file);
-        path = beside;
-    }
-    if (access(path, R_OK))
-        cr_skip("no trace; %s names it", variable);
+    cr_assert_not_null(getenv("SPW_TEST_DATA"));
+    snprintf(path, sizeof path, "%s/%s", getenv("SPW_TEST_DATA"), file);
     return path;
 }
 
@@ -234,7 +225,7 @@ ParameterizedTestParameters(process_simulate, awaited_first_pays_on_an_hour_of_c
 
 ParameterizedTest(int *routing, process_simulate, awaited_first_pays_on_an_hour_of_chat)
 {
-    const char *path = public_trace("SPW_TRACE_CONVERSATION", "mooncake_conversation.jsonl.gz");
+    const char *path = data("mooncake_conversation.jsonl.gz");
     double ttft[POLICIES];
 
     compare_on(path, *routing, ttft);
@@ -252,7 +243,7 @@ ParameterizedTestParameters(process_simulate, awaited_first_pays_on_a_mix_of_lon
 
 ParameterizedTest(int *routing, process_simulate, awaited_first_pays_on_a_mix_of_long_documents)
 {
-    const char *path = public_trace("SPW_TRACE_SYNTHETIC", "mooncake_synthetic.jsonl.gz");
+    const char *path = data("mooncake_synthetic.jsonl.gz");
     double ttft[POLICIES];
 
     compare_on(path, *routing, ttft);

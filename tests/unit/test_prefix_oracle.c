@@ -140,13 +140,13 @@ Test(prefix_oracle, gives_the_known_numbers_of_the_slice)
     check_numbers(path, 2000, 1397, 207);
 }
 
-/* The whole trace isn't part of the project: SPW_TRACE_CONVERSATION says where it is. */
 Test(prefix_oracle, gives_the_known_numbers_of_the_conversation_trace)
 {
-    const char *path = getenv("SPW_TRACE_CONVERSATION");
+    const char *folder = getenv("SPW_TEST_DATA");
+    char path[512];
 
-    if (!path)
-        cr_skip_test("SPW_TRACE_CONVERSATION is not set");
+    cr_assert(folder, "SPW_TEST_DATA is set by meson");
+    snprintf(path, sizeof(path), "%s/mooncake_conversation.jsonl.gz", folder);
     check_numbers(path, 1000, 288500, 12847);
     check_numbers(path, 2000, 288500, 15665);
     check_numbers(path, 10000, 288500, 61046);
