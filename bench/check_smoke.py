@@ -16,7 +16,7 @@ ring/drain lookup/256_keys_1M lookup/decide_256_keys_1M lookup/1000_keys_64k
 lookup/1000_keys_1M lookup/1000_keys_8M lookup/shared_table_find pin/begin_64
 decision/8192_full_2_sliding_all_hit decision/8192_worst table/shard_change_b96 resync/scan_1M
 resync/replica_1M attach/1M_chunks copy/host_store copy/host_load
-order/4096_stores_16_clients wakeup/10000_deferred wakeup/10000_deferred_no_news
+order/4096_stores_16_clients
 wakeup/record_unwatched""".split()
 # these need two CPUs; ck_ring, and so its comparison, may be missing
 TWO_CPUS_ALONE = """ring/per_round_trip_b1 ring/per_round_trip_b8 ring/per_round_trip_b32
