@@ -54,9 +54,9 @@ static int open_pool(struct deferred *deferred)
         return rc;
     spw_bench_pool_serve(deferred->pool);
     rc = spw_bench_pool_attach(deferred->pool, &deferred->client);
+    spw_bench_pool_serve_end(deferred->pool);
     if (rc == 0)
         rc = spw_bench_pool_space(deferred->pool, deferred->client, 0, &space, &deferred->space);
-    spw_bench_pool_serve_end(deferred->pool);
     return rc;
 }
 

@@ -23,6 +23,7 @@ struct spw_bench_pool {
     uint32_t spaces;
     uint64_t answered[SPW_CLIENTS_MAX];
     pthread_t thread;
+    bool serving;
     spw_atomic32 stop;
 };
 
@@ -225,14 +226,16 @@ static void *serve(void *arg)
 void spw_bench_pool_serve(struct spw_bench_pool *pool)
 {
     spw_store_relaxed(&pool->stop, 0); /* before the thread starts */
-    if (pthread_create(&pool->thread, NULL, serve, pool))
-        abort();
+    if (pool->serving || pthread_create(&pool->thread, NULL, serve, pool))
+        abort(); /* a second thread would be a second worker of the shard */
+    pool->serving = true;
 }
 
 void spw_bench_pool_serve_end(struct spw_bench_pool *pool)
 {
     spw_store_release(&pool->stop, 1);
     pthread_join(pool->thread, NULL);
+    pool->serving = false;
 }
 
 int spw_bench_pool_attach(struct spw_bench_pool *pool, struct spw_client **out_client)

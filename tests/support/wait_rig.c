@@ -83,6 +83,7 @@ struct spw_explained wait_explained(void)
     struct spw_explained last;
     uint64_t first, end;
     spw_explain_range(client->own->head, &first, &end);
-    must(first != end && spw_explain_read(client->own->head, end - 1, &last) == 0);
+    must(first != end);
+    must(spw_explain_read(client->own->head, end - 1, &last) == 0);
     return last;
 }
