@@ -19,7 +19,7 @@
 #include "shm/atomic.h"
 #include "shm/base.h"
 
-#define SPW_LAYOUT_VERSION 2u
+#define SPW_LAYOUT_VERSION 3u
 #define SPW_REGION_MAGIC   0x31594157304c5053ull
 #define SPW_ENDIAN_MARK    0x01020304u
 #define SPW_PAYLOAD_OFF    4096u /* of .kv and .data: where their payload begins */
@@ -85,9 +85,10 @@ struct spw_worker_state {
     alignas(64) spw_atomic32 phase; /* enum spw_worker_phase                     */
     uint32_t reserved0;
     spw_atomic64 incarnation; /* repeats feed.k's; where they differ: down */
-    spw_atomic64 pid;         /* for display                               */
+    spw_atomic64 pid;         /* for display, and with the next to end one */
+    spw_atomic64 start_ticks; /* of that process, as /proc tells it: no other has pid and this */
     spw_atomic64 restarts;
-    uint8_t reserved1[32];
+    uint8_t reserved1[24];
 };
 SPW_LAYOUT_SIZE(struct spw_worker_state, 64);
 
@@ -138,16 +139,23 @@ struct spw_ctl {
     spw_atomic32 bell;              /* workers sleep on it: raised to stop them    */
     spw_atomic64 daemon_pid;        /* for display                                 */
     spw_atomic64 started_ns;        /* CLOCK_REALTIME, for display                 */
-    uint8_t reserved[40];
+    spw_atomic64 updated_ns;        /* CLOCK_REALTIME of the daemon's last round, for display */
+    spw_atomic64 rounds;            /* of the daemon's loop, for display           */
+    spw_atomic64 pid_namespace;     /* inode of the daemon's: pids above mean something there */
+    uint8_t reserved[16];
     struct spw_worker_state worker[SPW_WORKERS_MAX];
     struct spw_reply reply[SPW_CLIENTS_MAX + 1];
     struct spw_space_slot space[SPW_SPACES_MAX];
+    /* how often client.c and kv.c were made anew because somebody cut or removed them: a worker
+       that has mapped another number maps them again */
+    spw_atomic64 client_object[SPW_CLIENTS_MAX + 1];
 };
 SPW_LAYOUT_FIELD(struct spw_ctl, geometry, 128);
 SPW_LAYOUT_FIELD(struct spw_ctl, phase, 192);
 SPW_LAYOUT_FIELD(struct spw_ctl, worker, 256);
 SPW_LAYOUT_FIELD(struct spw_ctl, reply, 256 + 2048);
 SPW_LAYOUT_FIELD(struct spw_ctl, space, 256 + 2048 + 16384);
+SPW_LAYOUT_FIELD(struct spw_ctl, client_object, 256 + 2048 + 16384 + 73728);
 
 /* ---- feed.k --------------------------------------------------------------------------------- */
 
@@ -175,7 +183,9 @@ struct spw_feed_head {
     uint32_t reserved0;
     struct spw_stream stream;
     alignas(64) spw_atomic64 passes; /* loop passes, for display                    */
-    uint8_t reserved1[56];
+    spw_atomic64 lingering; /* 1: transfers of this worker may outlive its process: what it was
+                               filling stays in quarantine after its death (tier/adopt.h)   */
+    uint8_t reserved1[48];
     alignas(64) spw_atomic64 counter[SPW_COUNTERS_MAX];
     spw_atomic64 acked[SPW_CLIENTS_MAX + 1];       /* generation of client c that is served here  */
     spw_atomic64 fenced[SPW_CLIENTS_MAX + 1];      /* step of client c that is void, and earlier  */

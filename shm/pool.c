@@ -1,68 +1,44 @@
-/* All objects of a pool: made by the daemon, mapped by every role. Shared: the names in the
- * directory, and ctl's phase.
- *
- *   step of create             if the daemon dies after it
- *   lock taken                 an empty lock object; the next start takes it
- *   left-overs removed         same
- *   objects made, version 0    attachers find no ctl; the next start removes all of them
- *   objects published          same, ctl being last
- *   ctl published              a whole pool without daemon: attachers see that the lock is free
- */
-#include "shm/pool.h"
+/* Attach to a pool: map what a role needs, take a client's place, mend what clients damage. Written:
+ * headers of client objects, by the daemon. Shared: the names in the directory, and ctl's phase. A
+ * process that dies here leaves nothing but a lock byte that is free again. */
+#include "shm/pool_impl.h"
 
 #include "shm/alive.h"
-#include "shm/crash_point.h"
-#include "shm/object.h"
 
 #include <inttypes.h>
 #include <string.h>
-#include <sys/random.h>
-#include <time.h>
 #include <unistd.h>
 
-#define START_TRIES 100
-
-/* One object of a pool: where its region is kept and how large it has to be. */
-struct object {
-    enum spw_region_kind kind;
-    uint32_t index;
-    uint64_t size_bytes;
-    struct spw_region *region;
-};
-
-#define OBJECTS_MAX (2 * SPW_WORKERS_MAX + 2 * SPW_CLIENTS_MAX + 1)
-
-/* Every object that a pool of this geometry has, ctl last. */
-static uint32_t list_objects(struct spw_pool *pool, struct object *out)
+uint32_t spw_pool_objects(struct spw_pool *pool, struct spw_pool_object *out)
 {
     const struct spw_geometry *geometry = &pool->geometry;
     uint64_t kv_bytes = spw_kv_size_bytes(geometry);
     uint64_t data_bytes = spw_data_size_bytes(geometry);
     uint32_t n = 0;
     for (uint32_t k = 0; k < geometry->workers; k++) {
-        out[n++] =
-            (struct object){SPW_REGION_FEED, k, pool->feed_map.size_bytes, &pool->region_feed[k]};
-        out[n++] = (struct object){SPW_REGION_DATA, k, data_bytes, &pool->region_data[k]};
+        out[n++] = (struct spw_pool_object){SPW_REGION_FEED, k, pool->feed_map.size_bytes,
+                                            &pool->region_feed[k]};
+        out[n++] = (struct spw_pool_object){SPW_REGION_DATA, k, data_bytes, &pool->region_data[k]};
     }
     for (uint32_t c = 0; c < geometry->clients; c++) {
-        out[n++] = (struct object){SPW_REGION_CLIENT, c, pool->client_map.size_bytes,
-                                   &pool->region_client[c]};
+        out[n++] = (struct spw_pool_object){SPW_REGION_CLIENT, c, pool->client_map.size_bytes,
+                                            &pool->region_client[c]};
         if (kv_bytes)
-            out[n++] = (struct object){SPW_REGION_KV, c, kv_bytes, &pool->region_kv[c]};
+            out[n++] = (struct spw_pool_object){SPW_REGION_KV, c, kv_bytes, &pool->region_kv[c]};
     }
-    out[n++] = (struct object){SPW_REGION_CTL, 0, sizeof(struct spw_ctl), &pool->region_ctl};
+    out[n++] =
+        (struct spw_pool_object){SPW_REGION_CTL, 0, sizeof(struct spw_ctl), &pool->region_ctl};
     return n;
 }
 
-static void take_geometry(struct spw_pool *pool, const struct spw_geometry *geometry)
+void spw_pool_take_geometry(struct spw_pool *pool, const struct spw_geometry *geometry)
 {
     pool->geometry = *geometry;
     spw_feed_map_init(&pool->geometry, &pool->feed_map);
     spw_client_map_init(&pool->geometry, &pool->client_map);
 }
 
-/* Fill in the typed pointers of whatever is mapped. */
-static void set_pointers(struct spw_pool *pool)
+void spw_pool_set_pointers(struct spw_pool *pool)
 {
     pool->ctl = (struct spw_ctl *)(void *)pool->region_ctl.header;
     for (uint32_t k = 0; k < pool->geometry.workers; k++) {
@@ -80,212 +56,11 @@ static void set_pointers(struct spw_pool *pool)
     }
 }
 
-/* ---- create ---------------------------------------------------------------------------------- */
-
-/* Who holds the pool, for the words of a refusal. */
-static int refuse_busy(const struct spw_pool_path *path, struct spw_error *err)
-{
-    struct spw_region region = {0};
-    uint64_t pid = 0;
-    if (spw_region_attach(path, SPW_REGION_CTL, 0, false, sizeof(struct spw_ctl), &region, NULL) ==
-        0)
-        pid = spw_load_relaxed(&((struct spw_ctl *)(void *)region.header)->daemon_pid);
-    spw_region_detach(&region);
-    if (pid)
-        return spw_fail(err, -EBUSY,
-                        "pool \"%s\" of uid %" PRIu32 " in %s is in use by a daemon, pid %" PRIu64,
-                        path->name, path->uid, path->shm_dir, pid);
-    return spw_fail(err, -EBUSY,
-                    "pool \"%s\" of uid %" PRIu32 " in %s is in use by a daemon that is starting",
-                    path->name, path->uid, path->shm_dir);
-}
-
-/* Does a worker or client of a dead daemon still hold its byte? */
-static bool has_survivors(int fd)
-{
-    for (uint32_t byte = SPW_LOCK_DAEMON + 1; byte < SPW_LOCK_CLIENT(SPW_CLIENTS_MAX); byte++) {
-        if (spw_lock_held(fd, byte))
-            return true;
-    }
-    return false;
-}
-
-/* Take the pool's name: the descriptor of a lock object that the name means and whose daemon's
- * byte is ours. Survivors of a dead daemon keep their old lock object, without a name. */
-static int take_name(const struct spw_pool_config *config, struct spw_error *err)
-{
-    const struct spw_pool_path *path = &config->path;
-    char name[SPW_PATH_BYTES];
-    spw_lock_name(path, name);
-    for (int i = 0; i < START_TRIES; i++) {
-        int fd = spw_lock_open(path, true, config->mode, config->gid, err);
-        if (fd == -EAGAIN)
-            continue;
-        if (fd < 0)
-            return fd;
-        int rc = spw_lock_take(fd, SPW_LOCK_DAEMON);
-        if (rc == -EBUSY)
-            rc = refuse_busy(path, err);
-        else if (rc)
-            spw_fail(err, rc, "%s: can't lock it: %s", name, strerror(-rc));
-        else if (!spw_lock_current(fd, path))
-            rc = -EAGAIN;
-        else if (has_survivors(fd) && !(rc = spw_object_unlink(fd, name, err)))
-            rc = -EAGAIN;
-        else if (!rc)
-            rc = spw_object_set_rights(fd, name, config->mode, config->gid, err);
-        if (!rc)
-            return fd;
-        spw_lock_close(fd);
-        if (rc != -EAGAIN)
-            return rc;
-    }
-    return spw_fail(err, -EBUSY,
-                    "%s: can't be made, or others keep starting and stopping this pool", name);
-}
-
-/* Whoever is attached to a dead daemon's pool learns from its ctl that this one is over. */
-static void close_old(const struct spw_pool_path *path)
-{
-    struct spw_region region = {0};
-    if (spw_region_attach(path, SPW_REGION_CTL, 0, true, sizeof(struct spw_ctl), &region, NULL))
-        return;
-    /* relaxed: it announces nothing but itself */
-    spw_store_relaxed(&((struct spw_ctl *)(void *)region.header)->phase, SPW_POOL_CLOSED);
-    spw_region_detach(&region);
-    SPW_CRASH_POINT("pool.old_closed");
-}
-
-/* Whatever stands under this pool's names, half-made objects too; ctl first. */
-static int remove_old(const struct spw_pool_path *path, struct spw_error *err)
-{
-    static const struct {
-        enum spw_region_kind kind;
-        uint32_t count;
-    } kinds[] = {{SPW_REGION_CTL, 1},
-                 {SPW_REGION_FEED, SPW_WORKERS_MAX},
-                 {SPW_REGION_DATA, SPW_WORKERS_MAX},
-                 {SPW_REGION_CLIENT, SPW_CLIENTS_MAX},
-                 {SPW_REGION_KV, SPW_CLIENTS_MAX}};
-    close_old(path);
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
-        for (uint32_t index = 0; index < kinds[i].count; index++) {
-            int rc = spw_region_unlink(path, kinds[i].kind, index, NULL, err);
-            if (rc)
-                return rc;
-        }
-        SPW_CRASH_POINT("pool.old_removed");
-    }
-    return 0;
-}
-
-static int create_objects(const struct spw_pool_config *config, const struct object *object,
-                          uint32_t count, const uint64_t *pool_id, struct spw_error *err)
-{
-    uint64_t all_bytes = 0;
-    for (uint32_t i = 0; i < count; i++)
-        all_bytes += spw_align_up(object[i].size_bytes, (uint64_t)sysconf(_SC_PAGESIZE));
-    int rc = spw_object_room(&config->path, all_bytes, err);
-    for (uint32_t i = 0; i < count && !rc; i++) {
-        struct spw_region_config region = {.path = &config->path,
-                                           .kind = object[i].kind,
-                                           .index = object[i].index,
-                                           .size_bytes = object[i].size_bytes,
-                                           .mode = config->mode,
-                                           .gid = config->gid,
-                                           .pool_id = {pool_id[0], pool_id[1]}};
-        rc = spw_region_create(&region, object[i].region, err);
-        SPW_CRASH_POINT("pool.object_created");
-    }
-    return rc;
-}
-
-static void fill_ctl(struct spw_pool *pool)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    pool->ctl->geometry = pool->geometry;
-    /* relaxed: published with ctl's version */
-    spw_store_relaxed(&pool->ctl->phase, SPW_POOL_STARTING);
-    spw_store_relaxed(&pool->ctl->daemon_pid, (uint64_t)getpid());
-    spw_store_relaxed(&pool->ctl->started_ns,
-                      (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec);
-}
-
-/* Memory of shard k lies on its node where that is wanted and allowed; a refusal costs speed. */
-static void bind_shards(const struct spw_pool_config *config, struct spw_pool *pool)
-{
-    for (uint32_t k = 0; k < pool->geometry.workers; k++)
-        spw_region_bind_node(pool->region_data[k].header, pool->region_data[k].size_bytes,
-                             config->shard_node[k]);
-}
-
-int spw_pool_create(const struct spw_pool_config *config, struct spw_pool *out_pool,
-                    struct spw_error *err)
-{
-    struct object object[OBJECTS_MAX];
-    uint64_t pool_id[2];
-    int rc = spw_geometry_check(&config->geometry, err);
-    if (rc)
-        return rc;
-    if (getrandom(pool_id, sizeof pool_id, 0) != (ssize_t)sizeof pool_id)
-        return spw_fail(err, -EIO, "no random bytes for the pool's id");
-    int fd = take_name(config, err);
-    if (fd < 0)
-        return fd;
-    SPW_CRASH_POINT("pool.name_taken");
-    memset(out_pool, 0, sizeof *out_pool);
-    out_pool->path = config->path;
-    out_pool->lock_fd = fd;
-    take_geometry(out_pool, &config->geometry);
-    uint32_t count = list_objects(out_pool, object);
-    rc = remove_old(&config->path, err);
-    if (!rc)
-        rc = create_objects(config, object, count, pool_id, err);
-    if (rc) {
-        spw_pool_unlink(out_pool, NULL);
-        spw_pool_detach(out_pool);
-        return rc;
-    }
-    set_pointers(out_pool);
-    bind_shards(config, out_pool);
-    fill_ctl(out_pool);
-    for (uint32_t i = 0; i < count; i++)
-        spw_region_publish(object[i].region);
-    SPW_CRASH_POINT("pool.published");
-    return 0;
-}
-
-int spw_pool_unlink(struct spw_pool *pool, struct spw_error *err)
-{
-    struct object object[OBJECTS_MAX];
-    char name[SPW_PATH_BYTES];
-    int first_rc = 0;
-    if (pool->region_ctl.header && pool->region_ctl.writable)
-        /* relaxed: it announces nothing but itself */
-        spw_store_relaxed(&((struct spw_ctl *)(void *)pool->region_ctl.header)->phase,
-                          SPW_POOL_CLOSED);
-    /* from the end: ctl first, so that nobody attaches to a part */
-    for (uint32_t i = list_objects(pool, object); i-- > 0;) {
-        if (!object[i].region->header)
-            continue;
-        int rc = spw_region_unlink(&pool->path, object[i].kind, object[i].index,
-                                   object[i].region->header->pool_id, first_rc ? NULL : err);
-        if (!first_rc)
-            first_rc = rc;
-        SPW_CRASH_POINT("pool.object_unlinked");
-    }
-    if (first_rc)
-        return first_rc;
-    spw_lock_name(&pool->path, name);
-    return spw_object_unlink(pool->lock_fd, name, err);
-}
-
 uint32_t spw_pool_mend(struct spw_pool *pool)
 {
-    struct object object[OBJECTS_MAX];
+    struct spw_pool_object object[SPW_POOL_OBJECTS_MAX];
     const uint64_t *pool_id = pool->region_ctl.header->pool_id;
-    uint32_t mended = 0, count = list_objects(pool, object);
+    uint32_t mended = 0, count = spw_pool_objects(pool, object);
     for (uint32_t i = 0; i < count; i++) {
         const struct spw_region_config config = {
             .kind = object[i].kind, .index = object[i].index, .pool_id = {pool_id[0], pool_id[1]}};
@@ -317,7 +92,7 @@ static enum access access_of(enum spw_pool_role role, uint32_t index, enum spw_r
 }
 
 /* Map one object of the pool whose ctl is mapped already. */
-static int attach_object(struct spw_pool *pool, const struct object *object, bool writable,
+static int attach_object(struct spw_pool *pool, const struct spw_pool_object *object, bool writable,
                          struct spw_error *err)
 {
     int rc = spw_region_attach(&pool->path, object->kind, object->index, writable,
@@ -363,7 +138,7 @@ static int attach_ctl(struct spw_pool *pool, enum spw_pool_role role, struct spw
 static int attach_all(struct spw_pool *pool, enum spw_pool_role role, uint32_t index,
                       struct spw_error *err)
 {
-    struct object object[OBJECTS_MAX];
+    struct spw_pool_object object[SPW_POOL_OBJECTS_MAX];
     struct spw_geometry geometry;
     int rc = attach_ctl(pool, role, err);
     if (rc)
@@ -377,8 +152,8 @@ static int attach_all(struct spw_pool *pool, enum spw_pool_role role, uint32_t i
         !(role == SPW_ROLE_CLIENT && index == SPW_CLIENTS_MAX))
         return spw_fail(err, -EINVAL, "index %" PRIu32 ": pool \"%s\" has %" PRIu32, index,
                         pool->path.name, limit);
-    take_geometry(pool, &geometry);
-    uint32_t count = list_objects(pool, object);
+    spw_pool_take_geometry(pool, &geometry);
+    uint32_t count = spw_pool_objects(pool, object);
     for (uint32_t i = 0; i < count; i++) {
         enum access access = access_of(role, index, object[i].kind, object[i].index);
         if (access == NOT_MAPPED || object[i].kind == SPW_REGION_CTL)
@@ -387,7 +162,7 @@ static int attach_all(struct spw_pool *pool, enum spw_pool_role role, uint32_t i
         if (rc)
             return rc;
     }
-    set_pointers(pool);
+    spw_pool_set_pointers(pool);
     if (!spw_lock_current(pool->lock_fd, &pool->path))
         return spw_fail(err, -EAGAIN, "pool \"%s\" is being replaced by a new daemon; try again",
                         pool->path.name);
@@ -414,9 +189,10 @@ int spw_pool_attach(const struct spw_pool_path *path, enum spw_pool_role role, u
 /* Client @c, whose lock byte is ours: map its object and its KV. */
 static int attach_client(struct spw_pool *pool, uint32_t c, struct spw_error *err)
 {
-    struct object client = {SPW_REGION_CLIENT, c, pool->client_map.size_bytes,
-                            &pool->region_client[c]};
-    struct object kv = {SPW_REGION_KV, c, spw_kv_size_bytes(&pool->geometry), &pool->region_kv[c]};
+    struct spw_pool_object client = {SPW_REGION_CLIENT, c, pool->client_map.size_bytes,
+                                     &pool->region_client[c]};
+    struct spw_pool_object kv = {SPW_REGION_KV, c, spw_kv_size_bytes(&pool->geometry),
+                                 &pool->region_kv[c]};
     int rc = attach_object(pool, &client, true, err);
     if (!rc && kv.size_bytes)
         rc = attach_object(pool, &kv, true, err);
@@ -425,7 +201,7 @@ static int attach_client(struct spw_pool *pool, uint32_t c, struct spw_error *er
         spw_region_detach(kv.region);
         return rc;
     }
-    set_pointers(pool);
+    spw_pool_set_pointers(pool);
     return 0;
 }
 
