@@ -44,7 +44,7 @@ static const struct spw_option table[] = {
     {"on-stop", "pool", SPW_OPTION_CHOICE, FIELD(on_stop), 0, 0, on_stop_names, "remove",
      "what a clean stop does with the memory"},
     {"quiet", "pool", SPW_OPTION_SWITCH, FIELD(quiet), 0, 0, NULL, "no",
-     "print nothing but errors"},
+     "print errors and warnings only"},
 
     {"store-rate", "copier", SPW_OPTION_RATE, FIELD(store_rate), 0, 1ull << 50, NULL, "0",
      "bytes a second that each worker stores, 0 for no limit"},

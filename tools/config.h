@@ -53,7 +53,7 @@ struct spw_config {
     uint64_t orphan_ns;         /* workers' life without daemon and clients */
     uint64_t drain_limit_ns;    /* for copies that run at a clean stop */
 
-    bool quiet; /* print nothing but errors */
+    bool quiet; /* print errors and warnings only */
 
     char config_path[256]; /* "" for none */
     bool check;

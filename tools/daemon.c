@@ -3,7 +3,6 @@
 
 #include <inttypes.h>
 #include <spawn.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +14,7 @@
 #include "shm/doorbell.h"
 #include "shm/pool.h"
 #include "tier/table.h"
+#include "tools/log.h"
 #include "tools/spaces.h"
 
 extern char **environ;
@@ -47,19 +47,6 @@ struct daemon {
     bool stop_asked;
 };
 
-__attribute__((format(printf, 2, 3))) static void say(const struct daemon *daemon,
-                                                      const char *format, ...)
-{
-    if (daemon->config->quiet)
-        return;
-    va_list args;
-    va_start(args, format);
-    fprintf(stderr, "spillwayd: ");
-    vfprintf(stderr, format, args);
-    fputc('\n', stderr);
-    va_end(args);
-}
-
 /* ---- workers -------------------------------------------------------------------------------- */
 
 /* The effective values as a file that workers read: what they run with is what this daemon checked
@@ -88,7 +75,7 @@ static int start_worker(struct daemon *daemon, uint32_t k)
     worker->started_ns = spw_monotonic_ns();
     if (status) {
         worker->pid = 0;
-        fprintf(stderr, "spillwayd: worker %u: cannot be started: %s\n", k, strerror(status));
+        spw_log(SPW_LOG_ERROR, "worker %u: cannot be started: %s", k, strerror(status));
         return -status;
     }
     spw_store_relaxed(&daemon->pool.ctl->worker[k].pid, (uint64_t)worker->pid); /* display */
@@ -109,7 +96,8 @@ static void notice_up(struct daemon *daemon, uint32_t k)
     /* [WS-1] release: incarnation before UP; pairs with the client library's look at a step */
     spw_store_release(&state->phase, SPW_WORKER_UP);
     worker->up = true;
-    say(daemon, "worker %u is up, incarnation %" PRIu64 ", pid %d", k, incarnation, worker->pid);
+    spw_log(SPW_LOG_NOTICE, "worker %u is up, incarnation %" PRIu64 ", pid %d", k, incarnation,
+            worker->pid);
 }
 
 static void worker_ended(struct daemon *daemon, uint32_t k, int status)
@@ -128,11 +116,11 @@ static void worker_ended(struct daemon *daemon, uint32_t k, int status)
         worker->backoff_ns *= 2;
     worker->restart_ns = now + worker->backoff_ns;
     if (WIFSIGNALED(status))
-        say(daemon, "worker %u was killed by signal %d; next one in %" PRIu64 " ms", k,
-            WTERMSIG(status), worker->backoff_ns / 1000000);
+        spw_log(SPW_LOG_WARNING, "worker %u was killed by signal %d; next one in %" PRIu64 " ms", k,
+                WTERMSIG(status), worker->backoff_ns / 1000000);
     else
-        say(daemon, "worker %u ended with status %d; next one in %" PRIu64 " ms", k,
-            WEXITSTATUS(status), worker->backoff_ns / 1000000);
+        spw_log(SPW_LOG_WARNING, "worker %u ended with status %d; next one in %" PRIu64 " ms", k,
+                WEXITSTATUS(status), worker->backoff_ns / 1000000);
 }
 
 static void reap(struct daemon *daemon)
@@ -190,11 +178,9 @@ static void answer(struct daemon *daemon, uint32_t c, uint64_t seq)
         memcpy(&asked, mail->bytes, sizeof asked); /* once; only the copy is looked at */
         status = spw_spaces_open(daemon->pool.ctl, &daemon->pool.geometry, &asked.record,
                                  asked.rank_worker, text, sizeof text);
-        for (char *letter = asked.record.fingerprint; *letter && status >= 0; letter++)
-            if ((unsigned char)*letter < ' ' || *letter == 127)
-                *letter = '?'; /* of another process: it doesn't drive our terminal */
         if (status >= 0)
-            say(daemon, "client %u uses space %d, \"%.255s\"", c, status, asked.record.fingerprint);
+            spw_log(SPW_LOG_INFO, "client %u uses space %d, \"%.255s\"", c, status,
+                    asked.record.fingerprint);
     }
     memcpy(reply->text, text, sizeof text);
     spw_store_relaxed(&reply->value, status >= 0 ? (uint64_t)status : 0);
@@ -228,7 +214,8 @@ static void mend(struct daemon *daemon)
 {
     uint32_t count = spw_pool_mend(&daemon->pool);
     if (count)
-        say(daemon, "headers of %u client objects were damaged and are written anew", count);
+        spw_log(SPW_LOG_WARNING, "headers of %u client objects were damaged and are written anew",
+                count);
 }
 
 static void sleep_on_mail(struct daemon *daemon, uint64_t timeout_ns)
@@ -281,8 +268,7 @@ static int end_worker(struct daemon *daemon, uint32_t k, uint64_t limit)
             usleep(1000);
             continue;
         }
-        fprintf(stderr,
-                "spillwayd: worker %u (pid %d) was stuck after %" PRIu64 " ms and is killed\n", k,
+        spw_log(SPW_LOG_ERROR, "worker %u (pid %d) was stuck after %" PRIu64 " ms and is killed", k,
                 pid, (uint64_t)(daemon->config->drain_limit_ns + GRACE_NS) / 1000000);
         kill(pid, SIGKILL);
         waitpid(pid, &status, 0);
@@ -317,13 +303,14 @@ static void serve(struct daemon *daemon)
             notice_up(daemon, k);
         if (!ready && all_up(daemon)) {
             spw_store_release(&daemon->pool.ctl->phase, SPW_POOL_SERVING); /* [PH-1] */
-            say(daemon, "pool \"%s\" is ready", daemon->config->name);
+            spw_log(SPW_LOG_NOTICE, "pool \"%s\" is ready", daemon->config->name);
             ready = true;
         }
         read_mail(daemon);
         mend(daemon);
         reap(daemon);
         restart_due(daemon);
+        spw_log_tick();
         sleep_on_mail(daemon, all_up(daemon) ? TICK_NS : START_TICK_NS);
     }
 }
@@ -335,7 +322,7 @@ int spw_daemon_run(const struct spw_config *config, char *const *argv, volatile 
     struct spw_error err = {0};
     int result = 1;
     if (!daemon || !pool_config) {
-        fprintf(stderr, "spillwayd: out of memory\n");
+        spw_log(SPW_LOG_ERROR, "out of memory");
         goto out;
     }
     daemon->config = config;
@@ -343,22 +330,22 @@ int spw_daemon_run(const struct spw_config *config, char *const *argv, volatile 
     daemon->stop = stop;
     daemon->values_fd = open_values(config);
     if (daemon->values_fd < 0) {
-        fprintf(stderr, "spillwayd: no memory file for the workers' values: %s\n", strerror(errno));
+        spw_log(SPW_LOG_ERROR, "no memory file for the workers' values: %s", strerror(errno));
         goto out;
     }
     fill_pool_config(config, pool_config);
     if (spw_pool_path_init(&pool_config->path, config->shm_dir, config->name, (uint32_t)geteuid(),
                            &err) ||
         spw_pool_create(pool_config, &daemon->pool, &err)) {
-        fprintf(stderr, "spillwayd: %s\n", err.text);
+        spw_log(SPW_LOG_ERROR, "%s", err.text);
         goto out;
     }
     start_workers(daemon);
     serve(daemon);
-    say(daemon, "stopping");
+    spw_log(SPW_LOG_NOTICE, "stopping");
     result = stop_workers(daemon);
     if (config->on_stop == SPW_ON_STOP_REMOVE && spw_pool_unlink(&daemon->pool, &err)) {
-        fprintf(stderr, "spillwayd: %s\n", err.text);
+        spw_log(SPW_LOG_ERROR, "%s", err.text);
         result = 1;
     }
     spw_pool_detach(&daemon->pool);

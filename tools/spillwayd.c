@@ -10,6 +10,7 @@
 #include "shm/crash_point.h"
 #include "tools/config.h"
 #include "tools/daemon.h"
+#include "tools/log.h"
 
 static volatile sig_atomic_t stop;
 
@@ -80,6 +81,7 @@ int main(int argc, char **argv)
     }
     arm_crash_point(worker);
     handle_signals(worker);
+    spw_log_open(&(struct spw_log_config){.quiet = config.quiet});
     if (worker)
         return spw_worker_main(&config, argv[2], &stop);
     if (!config.quiet)

@@ -2,7 +2,6 @@
  * A worker process: attach, take the worker's lock byte, open a copier, run the loop. It writes
  * only what tier/worker.h says; when it dies, the daemon reaps it and starts a successor.
  */
-#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -11,6 +10,7 @@
 #include "tier/job.h"
 #include "tier/worker.h"
 #include "tools/daemon.h"
+#include "tools/log.h"
 
 #define IN_FLIGHT 8u /* copies of a stream that nothing paces */
 
@@ -45,7 +45,7 @@ static int run(const struct spw_config *config, struct spw_pool *pool, uint32_t 
     struct spw_copier_handle copier;
     int status = spw_host_copier_open(&copier_config, &copier);
     if (status) {
-        fprintf(stderr, "spillwayd: worker %u: the host copier cannot be opened (%d)\n", k, status);
+        spw_log(SPW_LOG_ERROR, "worker %u: the host copier cannot be opened (%d)", k, status);
         return 1;
     }
     struct spw_worker_config worker_config = {
@@ -63,11 +63,11 @@ static int run(const struct spw_config *config, struct spw_pool *pool, uint32_t 
     };
     status = spw_worker_open(&worker_config, &worker, &err);
     if (status) {
-        fprintf(stderr, "spillwayd: worker %u: %s\n", k, err.text);
+        spw_log(SPW_LOG_ERROR, "worker %u: %s", k, err.text);
     } else {
         status = spw_worker_run(worker, stop);
         if (status)
-            fprintf(stderr, "spillwayd: worker %u: copies were still running at the limit\n", k);
+            spw_log(SPW_LOG_ERROR, "worker %u: copies were still running at the limit", k);
         spw_worker_close(worker);
     }
     copier.ops->close(copier.copier);
@@ -88,11 +88,11 @@ int spw_worker_main(const struct spw_config *config, const char *which, volatile
         return 1;
     if (spw_pool_path_init(&path, config->shm_dir, config->name, (uint32_t)geteuid(), &err) ||
         spw_pool_attach(&path, SPW_ROLE_WORKER, k, pool, &err)) {
-        fprintf(stderr, "spillwayd: worker %u: %s\n", k, err.text);
+        spw_log(SPW_LOG_ERROR, "worker %u: %s", k, err.text);
     } else if (!any_pool && pool->ctl->header.pool_id[0] != pool_id) {
-        fprintf(stderr, "spillwayd: worker %u: the pool was made anew by another daemon\n", k);
+        spw_log(SPW_LOG_ERROR, "worker %u: the pool was made anew by another daemon", k);
     } else if (spw_lock_take(pool->lock_fd, SPW_LOCK_WORKER(k))) {
-        fprintf(stderr, "spillwayd: worker %u: another process is this pool's worker %u\n", k, k);
+        spw_log(SPW_LOG_ERROR, "worker %u: another process is this pool's worker %u", k, k);
     } else {
         result = run(config, pool, k, stop);
     }
