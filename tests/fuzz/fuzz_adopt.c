@@ -1,0 +1,89 @@
+/*
+ * A feed with any bytes in it, as a worker adopts it. It refuses, or holds a shard that is whole: of
+ * every slot the state makes sense, whatever is READY is a chunk by its own key and can be found by
+ * it, stores and reclaim work, and adopting again keeps the same chunks. Nothing ever goes back.
+ */
+#include "tests/fuzz/guarded.h"
+
+static struct guarded_pool pool;
+
+int LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+    guarded_pool_make(&pool);
+    guarded_pool_fill(&pool);
+    return 0;
+}
+
+static uint64_t incarnation(void)
+{
+    return spw_load_relaxed(&pool.pool.feed[0]->incarnation);
+}
+
+/* What is READY is told in @out_ready, a bit a slot. */
+static void check_table(const struct spw_shard *shard, uint64_t *out_ready)
+{
+    struct spw_table_view table;
+    spw_table_view_init(&table, pool.pool.feed[0], &pool.pool.feed_map, &pool.pool.geometry);
+    *out_ready = 0;
+    for (uint32_t slot = 0; slot < table.slots; slot++) {
+        struct spw_entry_copy entry, found;
+        uint64_t digest[2];
+        fuzz_expect(spw_shard_entry(shard, slot, &entry) == 0, "an adopted entry can be read");
+        fuzz_expect(entry.state != SPW_FILLING, "nobody fills what was adopted");
+        if (entry.state != SPW_READY)
+            continue;
+        *out_ready |= 1ull << slot;
+        spw_chunk_digest(entry.space, entry.group, entry.key, entry.key_bytes, digest);
+        fuzz_expect(!memcmp(digest, entry.digest, sizeof digest) && entry.fill == entry.version &&
+                        entry.chunk_bytes <= pool.pool.geometry.slot_bytes,
+                    "a READY chunk that isn't one");
+        struct spw_chunk_key key = {.digest = {digest[0], digest[1]},
+                                    .space = entry.space,
+                                    .group = entry.group,
+                                    .key_bytes = entry.key_bytes,
+                                    .key = entry.key};
+        fuzz_expect(spw_table_find(&table, &key, &found) == 0 && found.state == SPW_READY &&
+                        found.slot == slot,
+                    "a READY chunk that isn't found");
+    }
+}
+
+static void use(struct spw_shard *shard)
+{
+    for (uint64_t n = 20; n < 24; n++) {
+        struct guarded_key key;
+        uint32_t slot;
+        if (spw_shard_reserve(shard, guarded_key(&key, n), 0, 256, NULL, &slot) == SPW_RESERVED) {
+            fuzz_expect(slot < pool.pool.geometry.slots, "a slot that there isn't");
+            spw_shard_ready(shard, slot);
+        }
+        spw_shard_touch(shard, key.key.digest[0]);
+        spw_shard_reclaim(shard, 1000000000ull * n);
+        spw_shard_flush(shard);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct fuzz_input in = {data, size};
+    struct fuzz_window window[GUARDED_FEED_WINDOWS];
+    struct spw_shard *shard;
+    uint64_t ready, again;
+    guarded_pool_restore(&pool);
+    guarded_feed_windows(&pool, 0, window);
+    while (in.left)
+        fuzz_damage(&in, window, GUARDED_FEED_WINDOWS);
+    uint64_t before = incarnation();
+    if (guarded_shard_open(&pool, 0, &shard) < 0)
+        return 0;
+    fuzz_expect(spw_shard_incarnation(shard) == before + 1 && incarnation() == before + 1,
+                "the next incarnation");
+    check_table(shard, &ready);
+    spw_shard_close(shard);
+    fuzz_expect(guarded_shard_open(&pool, 0, &shard) == 0, "what was adopted is adopted again");
+    check_table(shard, &again);
+    fuzz_expect(again == ready, "the same chunks");
+    use(shard);
+    spw_shard_close(shard);
+    return 0;
+}
