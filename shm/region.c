@@ -4,6 +4,7 @@
 
 #include "shm/alive.h"
 #include "shm/crash_point.h"
+#include "shm/guard.h"
 #include "shm/object.h"
 
 #include <fcntl.h>
@@ -96,23 +97,45 @@ static bool is_payload(enum spw_region_kind kind)
     return kind == SPW_REGION_KV || kind == SPW_REGION_DATA;
 }
 
-/* Map @bytes of @fd. Forked children don't get it; payload stays out of core dumps. */
+/* What a client owns it may cut at any time. */
+static bool is_clients(enum spw_region_kind kind)
+{
+    return kind == SPW_REGION_CLIENT || kind == SPW_REGION_KV;
+}
+
+/* Map @bytes of @fd, or zero pages where it is -1. Forked children don't get it; payload stays out
+ * of core dumps. */
 static int map(int fd, const char *name, enum spw_region_kind kind, bool writable, uint64_t bytes,
                struct spw_region *out_region, struct spw_error *err)
 {
-    void *at = mmap(NULL, bytes, PROT_READ | (writable ? PROT_WRITE : 0), MAP_SHARED, fd, 0);
+    int flags = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE : MAP_SHARED;
+    void *at = mmap(NULL, bytes, PROT_READ | (writable ? PROT_WRITE : 0), flags, fd, 0);
     if (at == MAP_FAILED)
         return spw_fail(err, -errno, "%s: can't map %" PRIu64 " bytes: %s", name, bytes,
                         strerror(errno));
-    if (madvise(at, bytes, MADV_DONTFORK) ||
-        (is_payload(kind) && madvise(at, bytes, MADV_DONTDUMP))) {
-        int error = errno;
+    int guard = is_clients(kind) ? spw_guard_add(at, bytes, writable) : 0;
+    int error = guard < 0 ? -guard : 0;
+    if (!error && (madvise(at, bytes, MADV_DONTFORK) ||
+                   (is_payload(kind) && madvise(at, bytes, MADV_DONTDUMP))))
+        error = errno;
+    if (error) {
+        spw_guard_drop(guard);
         munmap(at, bytes);
-        return spw_fail(err, -error, "%s: madvise: %s", name, strerror(error));
+        return spw_fail(err, -error, "%s: can't be mapped as it must be: %s", name,
+                        strerror(error));
     }
-    *out_region = (struct spw_region){
-        .header = at, .size_bytes = bytes, .writable = writable, .forked = spw_forked()};
+    *out_region = (struct spw_region){.header = at,
+                                      .size_bytes = bytes,
+                                      .writable = writable,
+                                      .forked = spw_forked(),
+                                      .guard = guard};
     return 0;
+}
+
+static uint64_t inode_of(int fd)
+{
+    struct stat st;
+    return fstat(fd, &st) ? 0 : st.st_ino;
 }
 
 static void fill_header(struct spw_region_header *header, const struct spw_region_config *config,
@@ -149,6 +172,7 @@ int spw_region_create(const struct spw_region_config *config, struct spw_region 
     if (rc) {
         spw_object_unlink(fd, name, NULL);
     } else {
+        region.inode = inode_of(fd);
         fill_header(region.header, config, bytes, page_bytes);
         *out_region = region;
     }
@@ -245,8 +269,10 @@ int spw_region_attach(const struct spw_pool_path *path, enum spw_region_kind kin
     else
         rc = map(fd, name, kind, writable, (uint64_t)st.st_size, &region, err);
     close(fd);
-    if (!rc)
+    if (!rc) {
+        region.inode = st.st_ino;
         rc = check_header(&region, name, kind, index, want_bytes, err);
+    }
     if (rc) {
         spw_region_detach(&region);
         return rc;
@@ -260,9 +286,66 @@ void spw_region_detach(struct spw_region *region)
 {
     if (!region || !region->header)
         return;
+    spw_guard_drop(region->guard);
     if (region->forked == spw_forked())
         munmap(region->header, region->size_bytes);
     *region = (struct spw_region){0};
+}
+
+/* ---- objects that their client has cut ------------------------------------------------------- */
+
+int spw_region_stand_in(enum spw_region_kind kind, uint64_t size_bytes, bool writable,
+                        struct spw_region *out_region, struct spw_error *err)
+{
+    uint64_t bytes = spw_align_up(size_bytes, (uint64_t)sysconf(_SC_PAGESIZE));
+    struct spw_region region;
+    int rc =
+        map(-1, "zero pages for an object that is not there", kind, writable, bytes, &region, err);
+    if (rc)
+        return rc;
+    spw_guard_set_lost(region.guard, true);
+    *out_region = region;
+    return 0;
+}
+
+bool spw_region_lost(const struct spw_region *region)
+{
+    return spw_guard_lost(region->guard);
+}
+
+bool spw_region_intact(const struct spw_region *region, const struct spw_pool_path *path,
+                       enum spw_region_kind kind, uint32_t index)
+{
+    char name[SPW_PATH_BYTES];
+    struct stat st;
+    spw_region_name(path, kind, index, name);
+    return lstat(name, &st) == 0 && st.st_ino == region->inode &&
+           (uint64_t)st.st_size == region->size_bytes && S_ISREG(st.st_mode);
+}
+
+int spw_region_replace(struct spw_region *region, struct spw_region *from, struct spw_error *err)
+{
+    if (from->size_bytes != region->size_bytes)
+        return spw_fail(err, -EBADMSG, "an object has %" PRIu64 " bytes instead of %" PRIu64,
+                        from->size_bytes, region->size_bytes);
+    if (mremap(from->header, from->size_bytes, region->size_bytes, MREMAP_MAYMOVE | MREMAP_FIXED,
+               region->header) == MAP_FAILED)
+        return spw_fail(err, -errno, "an object can't be mapped where it was: %s", strerror(errno));
+    spw_guard_drop(from->guard);
+    region->inode = from->inode;
+    *from = (struct spw_region){0};
+    spw_guard_set_lost(region->guard, false);
+    return 0;
+}
+
+int spw_region_renew(struct spw_region *region, const struct spw_pool_path *path,
+                     enum spw_region_kind kind, uint32_t index, struct spw_error *err)
+{
+    struct spw_region now = {0};
+    int rc = spw_region_attach(path, kind, index, region->writable, region->size_bytes, &now, err);
+    if (rc == 0 && (rc = spw_region_replace(region, &now, err)))
+        spw_region_detach(&now);
+    return rc;
 }
 
 int spw_region_unlink(const struct spw_pool_path *path, enum spw_region_kind kind, uint32_t index,

@@ -28,7 +28,9 @@ struct spw_region {
     struct spw_region_header *header; /* = start of the mapping */
     uint64_t size_bytes;
     bool writable;
-    uint32_t forked; /* spw_forked() of the process that mapped it */
+    uint32_t forked; /* spw_forked() of the process that mapped it        */
+    int guard;       /* its area (shm/guard.h), where a client may cut it */
+    uint64_t inode;  /* of the object, 0 for a stand-in                   */
 };
 
 struct spw_region_config {
@@ -84,6 +86,31 @@ bool spw_region_mend(struct spw_region *region, const struct spw_region_config *
 int spw_region_attach(const struct spw_pool_path *path, enum spw_region_kind kind, uint32_t index,
                       bool writable, uint64_t want_bytes, struct spw_region *out_region,
                       struct spw_error *err);
+
+/**
+ * Zero pages in the place of a client's object that isn't there or can't be used: a region that is
+ * lost from the beginning. @size_bytes as config's. 0 or a negative errno with words.
+ */
+int spw_region_stand_in(enum spw_region_kind kind, uint64_t size_bytes, bool writable,
+                        struct spw_region *out_region, struct spw_error *err);
+
+/** Is a client's object cut, or was it never there? What was read of it is worth nothing; asked
+ * after the reading. No system call. */
+bool spw_region_lost(const struct spw_region *region);
+
+/** Does the object still have its name and its size? One system call. */
+bool spw_region_intact(const struct spw_region *region, const struct spw_pool_path *path,
+                       enum spw_region_kind kind, uint32_t index);
+
+/**
+ * Map what the object's name means now in the place of @region: same address, same size, not lost
+ * any more. Answers as spw_region_attach(); then @region is as it was.
+ */
+int spw_region_renew(struct spw_region *region, const struct spw_pool_path *path,
+                     enum spw_region_kind kind, uint32_t index, struct spw_error *err);
+
+/** Map @from, which is gone then, in the place of @region, which was of the same size. */
+int spw_region_replace(struct spw_region *region, struct spw_region *from, struct spw_error *err);
 
 /** Unmap. NULL and zeroed regions are fine; in a forked child, which has no mapping, only the
  * struct is cleared. */
