@@ -24,6 +24,10 @@
 #include "shm/pool.h"
 #include "tier/table.h"
 
+/* Records that a worker gathers at most before it publishes: no version in its table is further
+ * beyond the tail. */
+#define SPW_NEWS_MAX 256u
+
 struct spw_shard; /* opaque, process-local */
 
 struct spw_shard_config {

@@ -8,8 +8,6 @@
 #include "tier/reclaim.h"
 #include "tier/shard.h"
 
-#define SPW_NEWS_MAX 256u
-
 /* Records gathered, not yet published: the i-th will get position writer.tail + 1 + i. */
 struct spw_news {
     struct spw_bcast_writer writer;

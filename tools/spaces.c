@@ -35,8 +35,8 @@ static int check_group(const struct spw_geometry *geometry, const struct spw_spa
     return 0;
 }
 
-static int check_record(const struct spw_geometry *geometry, const struct spw_space_record *record,
-                        const uint32_t *rank_worker, char *text, size_t text_bytes)
+int spw_spaces_check(const struct spw_geometry *geometry, const struct spw_space_record *record,
+                     char *text, size_t text_bytes)
 {
     if (!memchr(record->fingerprint, 0, sizeof record->fingerprint) || !record->fingerprint[0])
         return refuse(text, text_bytes, "the fingerprint's length",
@@ -55,11 +55,18 @@ static int check_record(const struct spw_geometry *geometry, const struct spw_sp
         if (status)
             return status;
     }
-    for (uint32_t r = 0; r < record->ranks; r++)
-        if (rank_worker[r] >= geometry->workers)
-            return refuse(text, text_bytes, "a rank's worker", rank_worker[r], 0,
-                          geometry->workers - 1);
     return 0;
+}
+
+static int check_asked(const struct spw_geometry *geometry, const struct spw_space_record *record,
+                       const uint32_t *rank_worker, char *text, size_t text_bytes)
+{
+    int status = spw_spaces_check(geometry, record, text, text_bytes);
+    for (uint32_t r = 0; !status && r < record->ranks; r++)
+        if (rank_worker[r] >= geometry->workers)
+            status = refuse(text, text_bytes, "a rank's worker", rank_worker[r], 0,
+                            geometry->workers - 1);
+    return status;
 }
 
 /* The same fingerprint must mean the same bytes: name the first thing that differs. */
@@ -117,7 +124,7 @@ int spw_spaces_open(struct spw_ctl *ctl, const struct spw_geometry *geometry,
                     const struct spw_space_record *record, const uint32_t *rank_worker, char *text,
                     size_t text_bytes)
 {
-    int status = check_record(geometry, record, rank_worker, text, text_bytes);
+    int status = check_asked(geometry, record, rank_worker, text, text_bytes);
     if (status)
         return status;
     for (int s = 0; s < (int)SPW_SPACES_MAX; s++) {

@@ -9,6 +9,11 @@
  */
 #include "shm/pool.h"
 
+/** Could a space be like this in a pool of that geometry? 0, or -EINVAL with the field and its
+ * limits in @text. @record: a copy of one's own; whoever wrote it may be anybody. */
+int spw_spaces_check(const struct spw_geometry *geometry, const struct spw_space_record *record,
+                     char *text, size_t text_bytes);
+
 /**
  * Find or add the space that @record describes and enter @rank_worker[0..ranks).
  *

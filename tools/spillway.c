@@ -18,6 +18,7 @@ struct command {
 static const struct command commands[] = {
     {"stat", spw_cmd_stat, "what a pool holds, does and counts"},
     {"explain", spw_cmd_explain, "why a client's last requests were loaded, computed or deferred"},
+    {"fsck", spw_cmd_fsck, "audit a pool, living or dead, and say what is damaged"},
     {"stop", spw_cmd_stop, "stop a pool"},
     {"replay", spw_cmd_replay, "replay a trace of requests through a pool of its own"},
     {"replay-exec", spw_cmd_replay_exec, NULL},
