@@ -112,8 +112,10 @@ static void worker_ended(struct daemon *daemon, uint32_t k, int status)
     worker->up = false;
     if (!worker->backoff_ns || now - worker->started_ns > HEALTHY_NS)
         worker->backoff_ns = BACKOFF_NS;
-    else if (worker->backoff_ns < BACKOFF_MAX_NS)
+    else if (worker->backoff_ns <= BACKOFF_MAX_NS / 2)
         worker->backoff_ns *= 2;
+    else
+        worker->backoff_ns = BACKOFF_MAX_NS;
     worker->restart_ns = now + worker->backoff_ns;
     if (WIFSIGNALED(status))
         spw_log(SPW_LOG_WARNING, "worker %u was killed by signal %d; next one in %" PRIu64 " ms", k,

@@ -91,12 +91,14 @@ static void remember(pid_t pid)
 void proc_spawn(struct proc_pool *pool)
 {
     const struct proc_config *config = &pool->config;
-    char workers[16], capacity[16], chunk[16], clients[16], blocks[16];
+    char workers[16], capacity[16], chunk[16], clients[16], blocks[16], records[16], lane[16];
     snprintf(workers, sizeof workers, "%u", or_number(config->workers, 1));
     snprintf(capacity, sizeof capacity, "%u", or_number(config->capacity, 64));
     snprintf(chunk, sizeof chunk, "%u", or_number(config->chunk_bytes, 1024));
     snprintf(clients, sizeof clients, "%u", or_number(config->clients, 8));
     snprintf(blocks, sizeof blocks, "%u", or_number(config->kv_blocks, 256));
+    snprintf(records, sizeof records, "%u", or_number(config->update_records, 1024));
+    snprintf(lane, sizeof lane, "%u", or_number(config->lane_slots, 256));
     const char *argv[ARGS_MAX] = {SPW_PROC_SPILLWAYD,
                                   "--name",
                                   config->name,
@@ -121,11 +123,11 @@ void proc_spawn(struct proc_pool *pool)
                                   "--on-stop",
                                   or_text(config->on_stop, "remove"),
                                   "--update-ring-records",
-                                  "1024",
+                                  records,
                                   "--command-ring-slots",
-                                  "256",
+                                  lane,
                                   "--completion-ring-slots",
-                                  "256",
+                                  lane,
                                   "--orphan",
                                   "1s",
                                   "--quiet"};

@@ -22,6 +22,8 @@ struct proc_config {
     uint32_t chunk_bytes;         /* 1024    */
     uint32_t clients;             /* 8       */
     uint32_t kv_blocks;           /* 256     */
+    uint32_t update_records;      /* 1024    */
+    uint32_t lane_slots;          /* 256     */
     const char *store_rate;       /* "0"     */
     const char *load_rate;        /* "0"     */
     const char *run_limit;        /* "10s"   */
