@@ -15,7 +15,7 @@
 #include "shm/pool.h"
 #include "tier/table.h"
 #include "tools/log.h"
-#include "tools/spaces.h"
+#include "tools/mail.h"
 
 extern char **environ;
 
@@ -154,44 +154,6 @@ static bool all_up(const struct daemon *daemon)
 
 /* ---- mailboxes ------------------------------------------------------------------------------ */
 
-struct open_space_mail {
-    struct spw_space_record record;
-    uint32_t rank_worker[SPW_RANKS_MAX];
-};
-
-static void answer(struct daemon *daemon, uint32_t c, uint64_t seq)
-{
-    struct spw_client_head *client = daemon->pool.client[c].head;
-    struct spw_mailbox *mail = &client->mailbox;
-    struct spw_reply *reply = &daemon->pool.ctl->reply[c];
-    struct open_space_mail asked;
-    int status = -EINVAL;
-    char text[sizeof reply->text] = "";
-    uint64_t generation = spw_load_relaxed(&client->generation); /* stored before this seq */
-    uint32_t kind = spw_load_relaxed(&mail->kind);               /* likewise, by [MB-1]    */
-    uint64_t length = spw_load_relaxed(&mail->length_bytes);
-    if (kind == SPW_MAIL_STOP) {
-        daemon->stop_asked = true;
-        status = 0;
-    } else if (kind != SPW_MAIL_OPEN_SPACE || length != sizeof asked) {
-        snprintf(text, sizeof text, "unknown request: kind %u, %llu bytes", kind,
-                 (unsigned long long)length);
-    } else {
-        memcpy(&asked, mail->bytes, sizeof asked); /* once; only the copy is looked at */
-        status = spw_spaces_open(daemon->pool.ctl, &daemon->pool.geometry, &asked.record,
-                                 asked.rank_worker, text, sizeof text);
-        if (status >= 0)
-            spw_log(SPW_LOG_INFO, "client %u uses space %d, \"%.255s\"", c, status,
-                    asked.record.fingerprint);
-    }
-    memcpy(reply->text, text, sizeof text);
-    spw_store_relaxed(&reply->value, status >= 0 ? (uint64_t)status : 0);
-    spw_store_relaxed(&reply->status, (uint64_t)(int64_t)(status < 0 ? status : 0));
-    spw_store_relaxed(&reply->generation, generation);
-    spw_store_release(&reply->seq, seq); /* [MB-2] release: the reply before its seq */
-    daemon->answered[c] = seq;
-}
-
 static bool mail_waits(void *ctx)
 {
     struct daemon *daemon = ctx;
@@ -206,8 +168,11 @@ static void read_mail(struct daemon *daemon)
     for (uint32_t c = 0; c < daemon->pool.geometry.clients; c++) {
         /* [MB-1] acquire: the request before its seq */
         uint64_t seq = spw_load_acquire(&daemon->pool.client[c].head->mailbox.seq);
-        if (seq != daemon->answered[c])
-            answer(daemon, c, seq);
+        if (seq == daemon->answered[c])
+            continue;
+        daemon->stop_asked |= spw_mail_answer(daemon->pool.ctl, &daemon->pool.geometry, c,
+                                              daemon->pool.client[c].head, seq);
+        daemon->answered[c] = seq;
     }
 }
 

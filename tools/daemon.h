@@ -8,8 +8,6 @@
  *             before `ready`, a reply before its seq, a worker is UP only with the incarnation it
  *             stored
  *   pairs     [WS-1] incarnation before a worker's phase -> the client's look at a step
- *             [MB-1] a request in the mailbox before its seq -> read_mail()
- *             [MB-2] a reply before its seq -> the client that asked
  *             [PH-1] everything before the pool's phase -> attach
  */
 #include <signal.h>

@@ -1,0 +1,50 @@
+/* See mail.h. */
+#include "tools/mail.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "tools/log.h"
+#include "tools/spaces.h"
+
+struct open_space_mail {
+    struct spw_space_record record;
+    uint32_t rank_worker[SPW_RANKS_MAX];
+};
+
+static int open_space(struct spw_ctl *ctl, const struct spw_geometry *geometry, uint32_t c,
+                      const struct spw_mailbox *mail, char *text, size_t text_bytes)
+{
+    struct open_space_mail asked;
+    memcpy(&asked, mail->bytes, sizeof asked); /* once; only the copy is looked at */
+    int status = spw_spaces_open(ctl, geometry, &asked.record, asked.rank_worker, text, text_bytes);
+    if (status >= 0)
+        spw_log(SPW_LOG_INFO, "client %u uses space %d, \"%.255s\"", c, status,
+                asked.record.fingerprint);
+    return status;
+}
+
+bool spw_mail_answer(struct spw_ctl *ctl, const struct spw_geometry *geometry, uint32_t c,
+                     const struct spw_client_head *client, uint64_t seq)
+{
+    const struct spw_mailbox *mail = &client->mailbox;
+    struct spw_reply *reply = &ctl->reply[c];
+    int status = -EINVAL;
+    char text[sizeof reply->text] = "";
+    uint64_t generation = spw_load_relaxed(&client->generation); /* stored before this seq */
+    uint32_t kind = spw_load_relaxed(&mail->kind);               /* likewise, by [MB-1]    */
+    uint64_t length = spw_load_relaxed(&mail->length_bytes);
+    if (kind == SPW_MAIL_STOP)
+        status = 0;
+    else if (kind == SPW_MAIL_OPEN_SPACE && length == sizeof(struct open_space_mail))
+        status = open_space(ctl, geometry, c, mail, text, sizeof text);
+    else
+        snprintf(text, sizeof text, "unknown request: kind %u, %llu bytes", kind,
+                 (unsigned long long)length);
+    memcpy(reply->text, text, sizeof text);
+    spw_store_relaxed(&reply->value, status >= 0 ? (uint64_t)status : 0);
+    spw_store_relaxed(&reply->status, (uint64_t)(int64_t)(status < 0 ? status : 0));
+    spw_store_relaxed(&reply->generation, generation);
+    spw_store_release(&reply->seq, seq); /* [MB-2] release: the reply before its seq */
+    return kind == SPW_MAIL_STOP;
+}
