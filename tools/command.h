@@ -29,6 +29,7 @@ int spw_cmd_stat(int argc, char *const *argv);
 int spw_cmd_explain(int argc, char *const *argv);
 int spw_cmd_fsck(int argc, char *const *argv);
 int spw_cmd_stop(int argc, char *const *argv);
+int spw_cmd_rm(int argc, char *const *argv);
 int spw_cmd_replay(int argc, char *const *argv);
 int spw_cmd_replay_exec(int argc,
                         char *const *argv); /* internal: run a program that dies with us */

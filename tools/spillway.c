@@ -20,6 +20,7 @@ static const struct command commands[] = {
     {"explain", spw_cmd_explain, "why a client's last requests were loaded, computed or deferred"},
     {"fsck", spw_cmd_fsck, "audit a pool, living or dead, and say what is damaged"},
     {"stop", spw_cmd_stop, "stop a pool"},
+    {"rm", spw_cmd_rm, "remove what a pool left that nobody holds any more"},
     {"replay", spw_cmd_replay, "replay a trace of requests through a pool of its own"},
     {"replay-exec", spw_cmd_replay_exec, NULL},
     {"replay-engine", spw_cmd_replay_engine, NULL},

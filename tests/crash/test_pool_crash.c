@@ -7,6 +7,7 @@
 
 #include "shm/crash_point.h"
 #include "shm/pool.h"
+#include "shm/pool_remove.h"
 #include "tests/support/env.h"
 
 TestSuite(pool_crash, .timeout = 120);
@@ -134,6 +135,43 @@ Test(pool_crash, death_at_each_step_of_a_removal, .init = start)
 {
     const char *const points[] = {"pool.object_unlinked"};
     cr_assert_eq(die_everywhere(points, 1, true, false), 5);
+}
+
+static int remove_and_die(void *arg)
+{
+    const struct life *life = arg;
+    struct spw_pool_removed removed;
+    spw_crash_arm(life->point, life->nth);
+    return spw_pool_remove(&config.path, &removed, NULL) ? 1 : 0;
+}
+
+/* The pool is stale; its removal by a tool dies at each step. What is left is no pool to anybody, a
+ * start works over it, and a second removal ends what the first began. */
+Test(pool_crash, death_at_each_step_of_a_tools_removal, .init = start)
+{
+    const char *const points[] = {"remove.name_taken", "remove.ctl_closed",
+                                  "remove.object_unlinked", "remove.lock_unlinked"};
+    unsigned deaths = 0;
+    for (size_t p = 0; p < sizeof points / sizeof points[0]; p++) {
+        bool died = true;
+        for (uint32_t nth = 1; died; nth++) {
+            struct life life = {points[p], nth, false};
+            struct spw_pool_removed removed;
+            check_next_start(&life);
+            spw_pool_detach(&pool);
+            int status = support_wait(support_fork(remove_and_die, &life), 10000);
+            cr_assert(status == 0 || status == SUPPORT_SIGNALLED + SIGKILL, "%s: %d", points[p],
+                      status);
+            died = status != 0;
+            deaths += died;
+            check_client(&life);
+            bool left = entries() > 0;
+            int rc = spw_pool_remove(&config.path, &removed, &err);
+            cr_assert(rc == (left ? 0 : -ENOENT), "%s %u: %d", points[p], nth, rc);
+            cr_assert_eq(entries(), 0);
+        }
+    }
+    cr_assert_eq(deaths, 1 + 1 + (OBJECTS - 1) + 1);
 }
 
 /* Many deaths in a row, no good start between them. */
