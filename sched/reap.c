@@ -5,6 +5,8 @@
  */
 #include "sched/handle.h"
 
+#define ERRNO_MAX 4095
+
 /* ---- answers --------------------------------------------------------------------------------- */
 
 static bool answers(const struct spw_open_job *job, const struct spw_done *done, uint32_t k)
@@ -18,6 +20,18 @@ static bool answers(const struct spw_open_job *job, const struct spw_done *done,
                                                 : (store ? SPW_DONE_STORE : SPW_DONE_LOAD);
     return done->kind == kind && job->state != SPW_OPEN_HANDED && job->worker == k &&
            (uint32_t)job->incarnation == done->incarnation && done->count <= most;
+}
+
+/* What a worker says is input: an error is an error. */
+static int32_t status_of(const struct spw_done *done)
+{
+    return done->status <= 0 && done->status >= -ERRNO_MAX ? done->status : -EBADMSG;
+}
+
+/* New chunks are among those that were accepted. */
+static uint64_t fresh_of(const struct spw_done *done)
+{
+    return done->count < 64 ? done->mask & ((1ull << done->count) - 1) : done->mask;
 }
 
 static struct spw_completion completion_of(const struct spw_open_job *job, int32_t status)
@@ -55,8 +69,8 @@ static void end_doomed(struct spw_client *client, struct spw_open_job *job)
 static uint32_t take_first(struct spw_client *client, struct spw_open_job *job,
                            const struct spw_done *done, struct spw_completion *out)
 {
-    *out = completion_of(job, done->status);
-    out->mask = done->mask;
+    *out = completion_of(job, status_of(done));
+    out->mask = fresh_of(done);
     spw_book_unpin(&client->book, job); /* taken: the copier has a claim of its own */
     spw_book_unload(&client->book, job, done->count);
     job->ticket = done->ticket;
@@ -79,7 +93,7 @@ static uint32_t take_first(struct spw_client *client, struct spw_open_job *job,
 static uint32_t take_second(struct spw_client *client, struct spw_open_job *job,
                             const struct spw_done *done, struct spw_completion *out)
 {
-    *out = completion_of(job, done->status);
+    *out = completion_of(job, status_of(done));
     out->mask = done->mask;
     out->ticket.id = done->ticket;
     out->ticket.chunks = done->count;

@@ -25,34 +25,63 @@ static void close_pool(void)
     api_close(&api);
 }
 
+static struct spw_open_job *reserve(struct spw_request *request)
+{
+    struct spw_chunk_ref ref[2] = {{.index = 0}, {.index = 1}};
+    cr_assert_eq(spw_store_reserve(request, 0, ref, 2, 5), 2);
+    return SPW_LINKED(client->book.busy.after, struct spw_open_job, link);
+}
+
+/* As the worker would, with the numbers of @job filled in. */
+static void answer(struct spw_lane_producer *lane, const struct spw_open_job *job,
+                   struct spw_done done)
+{
+    done.kind = SPW_DONE_RESERVE;
+    done.generation = (uint32_t)client->generation;
+    done.incarnation = (uint32_t)job->incarnation;
+    done.cookie = spw_book_cookie(job);
+    cr_assert_gt(spw_lane_room(lane, 1), 0);
+    spw_lane_write(lane, 0, &done, sizeof(done));
+    spw_lane_send(lane, 1);
+}
+
+static void open_lane(struct spw_lane_producer *lane)
+{
+    struct spw_client_view *theirs = &api.rig.pool[0].client[client->number];
+    spw_lane_producer_init(lane, theirs->completion, theirs->completion_slots,
+                           &theirs->head->worker_lane[0].completion_tail,
+                           &theirs->head->lane[0].completion_head);
+}
+
 /* The caller has memory for what it asked for, and no more. */
 Test(api_answers, an_answer_that_speaks_of_more_chunks_than_were_asked_for_is_dropped)
 {
     struct spw_completion done;
-    struct spw_chunk_ref ref[2] = {{.index = 0}, {.index = 1}};
-    open_pool();
-    struct spw_request *request = api_request(space, 100, 2);
-    cr_assert_eq(spw_store_reserve(request, 0, ref, 2, 5), 2);
-    struct spw_open_job *job = SPW_LINKED(client->book.busy.after, struct spw_open_job, link);
-    struct spw_client_view *theirs = &api.rig.pool[0].client[client->number];
     struct spw_lane_producer lane;
-    spw_lane_producer_init(&lane, theirs->completion, theirs->completion_slots,
-                           &theirs->head->worker_lane[0].completion_tail,
-                           &theirs->head->lane[0].completion_head);
+    open_pool();
+    struct spw_open_job *job = reserve(api_request(space, 100, 2));
+    open_lane(&lane);
     for (uint16_t count = 3; count > 1; count--) {
-        struct spw_done answer = {.kind = SPW_DONE_RESERVE,
-                                  .count = count,
-                                  .generation = (uint32_t)client->generation,
-                                  .incarnation = (uint32_t)job->incarnation,
-                                  .cookie = spw_book_cookie(job),
-                                  .ticket = 77,
-                                  .mask = 3};
-        cr_assert_eq(spw_lane_room(&lane, 1) > 0, 1);
-        spw_lane_write(&lane, 0, &answer, sizeof(answer));
-        spw_lane_send(&lane, 1);
+        answer(&lane, job, (struct spw_done){.count = count, .ticket = 77, .mask = 3});
         cr_expect_eq(spw_completions(client, &done, 1), count == 2);
     }
     cr_expect_eq(done.ticket.chunks, 2);
     cr_expect_eq(api_counter(client, "late_completions"), 1);
+    close_pool();
+}
+
+/* Who asks for status < 0 takes all else for success, and runs what the mask says. */
+Test(api_answers, a_status_that_is_no_error_and_chunks_beyond_those_accepted_are_not_handed_on)
+{
+    struct spw_completion done;
+    struct spw_lane_producer lane;
+    open_pool();
+    struct spw_open_job *job = reserve(api_request(space, 100, 2));
+    open_lane(&lane);
+    answer(&lane, job,
+           (struct spw_done){.count = 1, .ticket = 77, .status = 12345, .mask = UINT64_MAX});
+    cr_assert_eq(spw_completions(client, &done, 1), 1);
+    cr_expect_eq(done.status, -EBADMSG);
+    cr_expect_eq(done.mask, 1);
     close_pool();
 }
