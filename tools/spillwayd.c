@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "shm/crash_point.h"
 #include "tools/config.h"
@@ -40,21 +41,40 @@ static void handle_signals(bool worker)
 }
 
 /* Test builds: SPW_CRASH_DAEMON=POINT:N in the environment kills the daemon, not its workers, at
- * the Nth pass of that point. */
-static void arm_crash_point(bool worker)
-{
+ * the Nth pass of that point. With SPW_CRASH_WORKERS=DIR a worker K that finds a file .crash.K in
+ * DIR takes the order in it, POINT:N, and the file: its successor lives. */
 #ifdef SPW_CRASH_POINTS
+static const char *worker_order(const char *which, char *text, size_t bytes)
+{
+    char path[256];
+    const char *dir = getenv("SPW_CRASH_WORKERS");
+    snprintf(path, sizeof path, "%s/.crash.%lu", dir ? dir : "", strtoul(which, NULL, 10));
+    FILE *file = dir ? fopen(path, "r") : NULL;
+    size_t n = file ? fread(text, 1, bytes - 1, file) : 0;
+    if (file)
+        fclose(file);
+    text[n] = 0;
+    return n > 0 && unlink(path) == 0 ? text : NULL;
+}
+
+static void arm_crash_point(const char *worker)
+{
+    static char order[80];
+    const char *text =
+        worker ? worker_order(worker, order, sizeof order) : getenv("SPW_CRASH_DAEMON");
     static char name[64];
-    const char *text = getenv("SPW_CRASH_DAEMON");
     const char *nth = text ? strchr(text, ':') : NULL;
-    if (worker || !nth || (size_t)(nth - text) >= sizeof name)
+    if (!nth || (size_t)(nth - text) >= sizeof name)
         return;
     memcpy(name, text, (size_t)(nth - text));
     spw_crash_arm(name, (uint32_t)strtoul(nth + 1, NULL, 10));
-#else
-    (void)worker;
-#endif
 }
+#else
+static void arm_crash_point(const char *worker)
+{
+    (void)worker;
+}
+#endif
 
 int main(int argc, char **argv)
 {
@@ -79,7 +99,7 @@ int main(int argc, char **argv)
     case SPW_CONFIG_RUN:
         break;
     }
-    arm_crash_point(worker);
+    arm_crash_point(worker ? argv[2] : NULL);
     handle_signals(worker);
     spw_log_open(&(struct spw_log_config){.quiet = config.quiet});
     if (worker)

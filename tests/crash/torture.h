@@ -61,6 +61,8 @@ struct torture_shard {
     uint32_t count;
     uint64_t evicted;
     uint64_t generation[SPW_SPACES_MAX];
+    uint64_t begun; /* resets, by the generations; `ended` of them were counted, and `torn` died */
+    uint64_t ended, torn;
     struct torture_part part[TORTURE_SLOTS_MAX];
 };
 
@@ -80,12 +82,14 @@ struct torture_client {
     uint64_t attaches;   /* of its line when it was started */
     uint64_t killed_ms;  /* its successor's clock; 0: none runs */
     uint64_t stopped_ms; /* until when it is stopped; 0: it isn't */
+    bool dies;           /* by itself: who armed it looks after it */
 };
 
 struct torture_worker {
     uint64_t incarnation; /* of the one that died     */
     uint64_t killed_ms;   /* 0: it is up              */
     uint64_t stopped_ms;
+    bool dies;
 };
 
 struct torture {
@@ -151,7 +155,9 @@ void torture_kill_everything(struct torture *torture);
 
 /** Deaths of each role one by one on a pool that is busy, and a table of their recoveries. */
 void torture_bounds(struct torture *torture);
-/** Say what was found; true if all of it was as it must be. */
+/** Add what clients counted to the findings; once. True if all of it was as it must be. */
+bool torture_sum_up(struct torture *torture);
+/** Say what was found; true likewise. */
 bool torture_report(struct torture *torture);
 
 #endif

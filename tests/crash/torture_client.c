@@ -29,9 +29,9 @@ static struct {
     struct torture_board *board;
     struct torture_line *line;
     uint64_t seed;
-    uint32_t workers;
-    uint32_t at;   /* the space in use */
-    uint32_t next; /* block */
+    uint32_t workers, number; /* clients use all workers, if there are as many */
+    uint32_t at;              /* the space in use */
+    uint32_t next;            /* block */
     bool must_attach;
 } me;
 
@@ -50,13 +50,13 @@ static uint64_t now_ns(void)
 static void use_space(uint32_t s)
 {
     static const char *const name[TORTURE_SPACES] = {"one", "two"};
-    uint32_t pairs = me.workers / 2, pair = pairs ? (uint32_t)below(pairs) : 0;
+    uint32_t pairs = me.workers / 2, pair = pairs ? me.number % pairs : 0;
     struct actor_config *config = &me.actor.config;
     me.at = s;
     me.actor.space = me.space[s];
     config->fingerprint = name[s];
     config->ranks = s + 1;
-    config->worker[0] = s == 0 ? (uint32_t)below(me.workers) : 2 * pair;
+    config->worker[0] = s == 0 ? me.number % me.workers : 2 * pair;
     config->worker[1] = 2 * pair + 1;
 }
 
@@ -448,8 +448,9 @@ int main(int argc, char **argv)
         return 2;
     struct actor_config config = {.dir = argv[1], .name = argv[2], .label = argv[4]};
     bool sweeps = strcmp(argv[4], "sweep") == 0;
-    me.line = &me.board->line[sweeps ? TORTURE_CLIENTS_MAX : strtoul(argv[4], NULL, 10)];
     me.seed = strtoull(argv[5], NULL, 10);
+    me.number = (uint32_t)(sweeps ? below(TORTURE_CLIENTS_MAX) : strtoul(argv[4], NULL, 10));
+    me.line = &me.board->line[sweeps ? TORTURE_CLIENTS_MAX : me.number];
     me.workers = (uint32_t)strtoul(argv[6], NULL, 10);
     if (argc > 7)
         arm(argv[7]);

@@ -10,6 +10,7 @@
 
 #include "shm/alive.h"
 #include "tests/crash/torture.h"
+#include "tests/support/account.h"
 #include "tier/counters.h"
 #include "tier/layout.h"
 
@@ -59,8 +60,12 @@ static bool look_once(const struct torture *torture, uint32_t k, struct torture_
     const struct spw_feed_head *feed = torture->pool.seen->feed[k];
     uint32_t slots = torture->pool.seen->geometry.slots;
     out->count = 0;
-    for (uint32_t s = 0; s < SPW_SPACES_MAX; s++)
+    out->begun = 0;
+    for (uint32_t s = 0; s < SPW_SPACES_MAX; s++) {
         out->generation[s] = spw_load_relaxed(&feed->space_generation[s]);
+        out->begun += out->generation[s];
+    }
+    out->ended = spw_load_relaxed(&feed->counter[SPW_WORKER_resets]);
     for (uint32_t slot = 0; slot < slots; slot++)
         seq[slot] = spw_load_acquire(&entry[slot].seq);
     for (uint32_t slot = 0; slot < slots; slot++)
@@ -71,7 +76,10 @@ static bool look_once(const struct torture *torture, uint32_t k, struct torture_
     for (uint32_t slot = 0; slot < slots; slot++)
         if (spw_load_relaxed(&entry[slot].seq) != seq[slot])
             return false;
-    return true;
+    for (uint32_t s = 0; s < SPW_SPACES_MAX; s++) /* raised before what it retires */
+        if (spw_load_relaxed(&feed->space_generation[s]) != out->generation[s])
+            return false;
+    return spw_load_relaxed(&feed->counter[SPW_WORKER_resets]) == out->ended;
 }
 
 static bool look(const struct torture *torture, uint32_t k, struct torture_shard *out)
@@ -85,8 +93,10 @@ static bool look(const struct torture *torture, uint32_t k, struct torture_shard
 void torture_look(struct torture *torture, uint32_t k)
 {
     static struct torture_shard now;
-    if (look(torture, k, &now))
-        torture->shard[k] = now;
+    if (!look(torture, k, &now))
+        return;
+    now.torn = now.begun - now.ended;
+    torture->shard[k] = now;
 }
 
 static bool holds(const struct torture_shard *shard, const struct torture_part *part)
@@ -96,6 +106,12 @@ static bool holds(const struct torture_shard *shard, const struct torture_part *
             shard->part[i].digest[1] == part->digest[1])
             return true;
     return false;
+}
+
+/* Some of it is retired, the rest will be. */
+static bool is_in_a_reset(const struct torture_shard *shard)
+{
+    return shard->begun != shard->ended + shard->torn;
 }
 
 static bool was_reset(const struct torture_shard *before, const struct torture_shard *now,
@@ -131,7 +147,8 @@ void torture_compare(struct torture *torture, uint32_t k, uint32_t uncounted)
     const struct spw_feed_head *feed = torture->pool.seen->feed[k];
     if (!look(torture, k, &now))
         return; /* too much goes on there; the next look covers this one */
-    uint64_t gone = missing(before, &now, k, false);
+    now.torn = uncounted ? now.begun - now.ended : before->torn;
+    uint64_t gone = is_in_a_reset(before) ? 0 : missing(before, &now, k, false);
     uint64_t allowed = now.evicted - before->evicted + uncounted;
     if (gone > allowed) { /* a victim is retired, then counted */
         usleep(COUNTING_US);
@@ -170,10 +187,25 @@ static uint32_t unsettled(const struct torture *torture)
     return count;
 }
 
-static bool is_settled(void *ctx)
+/* Chunks that were open when their worker died ended uncounted. */
+static uint32_t account_flags(const struct torture_findings *found)
 {
-    const struct torture *torture = ctx;
-    return unsettled(torture) == 0 && proc_claims(&torture->pool) == 0 && pins(torture) == 0;
+    bool whole = found->deaths[TORTURE_WORKER] + found->deaths[TORTURE_DAEMON] +
+                     found->deaths[TORTURE_EVERYTHING] ==
+                 0;
+    return ACCOUNT_IDLE | (whole ? ACCOUNT_COUNTERS : 0);
+}
+
+static void settle(struct torture *torture)
+{
+    char words[256] = "";
+    if (account_settles(torture->pool.seen, account_flags(&torture->found), SETTLE_MS, words,
+                        sizeof words))
+        return;
+    fprintf(stderr, "torture: UNEVEN at rest: %s\n", words);
+    torture->found.uneven++;
+    torture->found.stuck += unsettled(torture);
+    torture->found.leaked_pins += proc_claims(&torture->pool) + pins(torture);
 }
 
 static bool all_are_back(void *ctx)
@@ -278,15 +310,11 @@ void torture_quiet(struct torture *torture)
         fprintf(stderr, "torture: a client is stuck in a call\n");
         torture->found.lost_answers++;
     }
-    if (!proc_eventually(is_settled, torture, SETTLE_MS)) {
-        fprintf(stderr,
-                "torture: at rest: %u entries FILLING or RETIRED, %u copying bits, %u pins\n",
-                unsettled(torture), proc_claims(&torture->pool), pins(torture));
-        torture->found.stuck += unsettled(torture);
-        torture->found.leaked_pins += proc_claims(&torture->pool) + pins(torture);
-    }
+    settle(torture);
     for (uint32_t k = 0; k < torture->options.workers; k++)
         torture_compare(torture, k, 0);
+    for (uint32_t k = 0; k < torture->options.workers; k++)
+        torture_look(torture, k); /* no reset is under way: what is torn was torn by deaths */
     sweep(torture);
     spw_store_relaxed(&torture->board->pause, 0);
 }

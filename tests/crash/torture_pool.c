@@ -136,6 +136,8 @@ static void look_at_client(struct torture *torture, uint32_t i, uint64_t now)
     struct torture_client *client = &torture->client[i];
     const struct torture_line *line = &torture->board->line[i];
     int status;
+    if (client->dies)
+        return;
     if (client->pid && waitpid(client->pid, &status, WNOHANG) == client->pid) {
         fprintf(stderr, "torture: client %u ended by itself, status %x\n", i, (unsigned)status);
         torture->found.unexpected++;
@@ -178,6 +180,8 @@ static void look_at_worker(struct torture *torture, uint32_t k, uint64_t now)
 {
     struct torture_worker *worker = &torture->worker[k];
     const struct spw_worker_state *state = &torture->pool.seen->ctl->worker[k];
+    if (worker->dies)
+        return;
     if (worker->stopped_ms && now >= worker->stopped_ms) {
         kill((pid_t)spw_load_relaxed(&state->pid), SIGCONT);
         worker->stopped_ms = 0;
@@ -247,7 +251,10 @@ bool torture_open(struct torture *torture, const struct torture_options *options
         .on_stop = "remove",
         .update_records = 64,
         .lane_slots = 32};
-    if (!proc_start(&torture->pool, &config) || !open_board(torture))
+    proc_open(&torture->pool, &config);
+    setenv("SPW_CRASH_WORKERS", torture->pool.dir, 1);
+    proc_spawn(&torture->pool);
+    if (proc_await(&torture->pool) || !open_board(torture))
         return false;
     spw_store_relaxed(&torture->board->keys, NARROW_KEYS);
     for (uint32_t k = 0; k < options->workers; k++)

@@ -78,21 +78,28 @@ static void print_text(const struct torture *torture, const uint64_t work[4])
            found->unexpected, found->uneven, found->slow);
 }
 
-bool torture_report(struct torture *torture)
+bool torture_sum_up(struct torture *torture)
 {
     struct torture_findings *found = &torture->found;
     const struct torture_line *line = torture->board->line;
-    const uint64_t work[4] = {sum(torture, &line->stored), sum(torture, &line->deferred),
-                              sum(torture, &line->resets), sum(torture, &line->failed)};
     found->checked += sum(torture, &line->checked);
     found->wrong += sum(torture, &line->wrong);
     found->lost_answers += sum(torture, &line->lost_answers);
     found->unexpected += sum(torture, &line->unexpected);
+    return is_well(found);
+}
+
+bool torture_report(struct torture *torture)
+{
+    const struct torture_line *line = torture->board->line;
+    const uint64_t work[4] = {sum(torture, &line->stored), sum(torture, &line->deferred),
+                              sum(torture, &line->resets), sum(torture, &line->failed)};
+    bool well = torture_sum_up(torture);
     if (torture->options.json)
         print_json(torture, work);
     else
         print_text(torture, work);
-    return is_well(found);
+    return well;
 }
 
 /* ---- bounds ---------------------------------------------------------------------------------- */
