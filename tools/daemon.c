@@ -13,9 +13,9 @@
 #include "shm/alive.h"
 #include "shm/doorbell.h"
 #include "shm/pool.h"
-#include "tier/table.h"
 #include "tools/log.h"
 #include "tools/mail.h"
+#include "tools/plan.h"
 
 extern char **environ;
 
@@ -195,28 +195,6 @@ static void sleep_on_mail(struct daemon *daemon, uint64_t timeout_ns)
 
 /* ---- start and stop ------------------------------------------------------------------------- */
 
-static void fill_pool_config(const struct spw_config *config, struct spw_pool_config *out)
-{
-    uint32_t reserve = (uint32_t)(config->capacity_chunks / 100);
-    struct spw_geometry *geometry = &out->geometry;
-    geometry->workers = (uint32_t)config->workers;
-    geometry->clients = (uint32_t)config->max_clients;
-    geometry->capacity_chunks = (uint32_t)config->capacity_chunks;
-    geometry->slots = geometry->capacity_chunks + (reserve ? reserve : 1);
-    geometry->slot_bytes = (uint32_t)config->chunk_bytes;
-    geometry->update_records = (uint32_t)config->update_records;
-    geometry->gate_records = geometry->update_records / 8 ? geometry->update_records / 8 : 1;
-    geometry->command_slots = (uint32_t)config->command_slots;
-    geometry->completion_slots = (uint32_t)config->completion_slots;
-    geometry->index_buckets = spw_table_buckets(geometry->slots);
-    geometry->kv_blocks = (uint32_t)config->kv_blocks;
-    geometry->kv_block_bytes = geometry->slot_bytes;
-    out->mode = (uint32_t)config->mode;
-    out->gid = config->gid;
-    for (uint32_t k = 0; k < SPW_WORKERS_MAX; k++)
-        out->shard_node[k] = -1;
-}
-
 static void start_workers(struct daemon *daemon)
 {
     for (uint32_t k = 0; k < daemon->pool.geometry.workers; k++)
@@ -300,7 +278,7 @@ int spw_daemon_run(const struct spw_config *config, char *const *argv, volatile 
         spw_log(SPW_LOG_ERROR, "no memory file for the workers' values: %s", strerror(errno));
         goto out;
     }
-    fill_pool_config(config, pool_config);
+    spw_plan_pool(config, pool_config);
     if (spw_pool_path_init(&pool_config->path, config->shm_dir, config->name, (uint32_t)geteuid(),
                            &err) ||
         spw_pool_create(pool_config, &daemon->pool, &err)) {
