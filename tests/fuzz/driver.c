@@ -1,7 +1,10 @@
 /*
  * Drives one fuzz target where libFuzzer doesn't: replays files, then runs seeded mutations of them.
  *
- *   fuzz_X [--runs N] [--seed S] FILE|FOLDER...
+ *   fuzz_X [--runs N] [--seed S] [--numbers N] FILE|FOLDER...
+ *
+ * --numbers runs the inputs that are 0xff and a number below N, in eight bytes: a target may make
+ * something of its own from them.
  *
  * The same seed does the same. An input that crashes, aborts or takes more than a second of the
  * processor is written to fuzz-found.bin in the working folder, which this program takes as a FILE.
@@ -204,13 +207,16 @@ static void mutate(void)
 
 int main(int argc, char **argv)
 {
-    uint64_t runs = 0;
+    uint64_t runs = 0, numbers = 0;
+    uint8_t number[9] = {0xff};
     state = 1;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--runs") == 0 && i + 1 < argc)
             runs = strtoull(argv[++i], NULL, 10);
         else if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc)
             state = strtoull(argv[++i], NULL, 10);
+        else if (strcmp(argv[i], "--numbers") == 0 && i + 1 < argc)
+            numbers = strtoull(argv[++i], NULL, 10);
         else
             read_path(argv[i]);
     }
@@ -218,11 +224,15 @@ int main(int argc, char **argv)
     LLVMFuzzerInitialize(&argc, &argv);
     for (uint32_t i = 0; i < files; i++)
         run(file[i].bytes, file[i].size);
+    for (uint64_t i = 0; i < numbers; i++) {
+        memcpy(number + 1, &i, sizeof i);
+        run(number, sizeof number);
+    }
     for (uint64_t i = 0; i < runs; i++) {
         mutate();
         run(text, length);
     }
-    printf("%" PRIu32 " files, %" PRIu64 " mutations\n", files, runs);
+    printf("%" PRIu32 " files, %" PRIu64 " numbers, %" PRIu64 " mutations\n", files, numbers, runs);
     for (uint32_t i = 0; i < files; i++)
         free(file[i].bytes);
     return 0;
