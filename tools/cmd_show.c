@@ -1,15 +1,38 @@
 /*
  * spillway stat: what a pool is and does, read from its objects alone, also when everybody is dead.
- * Maps read-only, takes no lock, never waits longer than one look at the workers' progress.
+ * Maps read-only, takes no lock, never waits longer than one look at the progress of daemon and
+ * workers.
  */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "shm/alive.h"
 #include "tier/layout.h"
 #include "tools/look.h"
 #include "tools/show.h"
+
+#define LOOK_US  10000u
+#define LOOK_MAX 60u /* a daemon goes round its loop five times a second, a worker ten times */
+
+struct stat_args {
+    struct spw_pool_args pool;
+    uint64_t no_hit_after;
+};
+
+static const struct spw_option options[] = {
+    {"no-hit-after", NULL, SPW_OPTION_COUNT, offsetof(struct stat_args, no_hit_after), 1,
+     UINT64_MAX, NULL, "1000",
+     "warn when so many chunks were stored and looked for, and never one was found"},
+};
+
+static const struct spw_command_form form = {
+    .about = "what a pool holds, does and counts",
+    .more = options,
+    .more_count = sizeof options / sizeof options[0],
+};
 
 static void gather_states(const struct spw_pool *pool, uint32_t k, struct spw_show_worker *out)
 {
@@ -56,13 +79,29 @@ static void gather_stream(const struct spw_stream *stream, uint64_t part_bytes,
     out->stalled = out->backlog_bytes && sample->rate_bytes_per_s && out->eta_ns == SPW_ETA_UNKNOWN;
 }
 
+/* Who goes round its loop? Looks until everybody that lives has, or for so long that it must. */
+static void gather_progress(const struct spw_pool *pool, struct spw_show_view *out)
+{
+    uint64_t passes[SPW_WORKERS_MAX], rounds = spw_load_relaxed(&pool->ctl->rounds);
+    bool waits = true;
+    for (uint32_t k = 0; k < pool->geometry.workers; k++) {
+        passes[k] = spw_load_relaxed(&pool->feed[k]->passes);
+        out->worker[k].alive = spw_lock_held(pool->lock_fd, SPW_LOCK_WORKER(k)) == 1;
+    }
+    for (uint32_t i = 0; i < LOOK_MAX && waits; i++) {
+        usleep(LOOK_US);
+        out->daemon_moves = spw_load_relaxed(&pool->ctl->rounds) != rounds;
+        waits = out->daemon_alive && !out->daemon_moves;
+        for (uint32_t k = 0; k < pool->geometry.workers; k++) {
+            out->worker[k].moves = spw_load_relaxed(&pool->feed[k]->passes) != passes[k];
+            waits |= out->worker[k].alive && !out->worker[k].moves;
+        }
+    }
+}
+
 static void gather_workers(const struct spw_pool *pool, struct spw_show_view *out)
 {
-    uint64_t passes[SPW_WORKERS_MAX];
-    for (uint32_t k = 0; k < pool->geometry.workers; k++)
-        passes[k] = spw_load_relaxed(&pool->feed[k]->passes);
     uint64_t part_bytes = largest_part(pool);
-    usleep(300000); /* an idle worker goes round its loop at least ten times a second */
     for (uint32_t k = 0; k < pool->geometry.workers; k++) {
         struct spw_show_worker *worker = &out->worker[k];
         const struct spw_feed_head *feed = pool->feed[k];
@@ -73,8 +112,6 @@ static void gather_workers(const struct spw_pool *pool, struct spw_show_view *ou
         worker->incarnation = spw_load_relaxed(&feed->incarnation);
         worker->tail = spw_load_relaxed(&feed->tail);
         gather_stream(&feed->stream, part_bytes, worker);
-        worker->alive = spw_lock_held(pool->lock_fd, SPW_LOCK_WORKER(k)) == 1;
-        worker->moves = spw_load_relaxed(&feed->passes) != passes[k];
         for (uint32_t i = 0; i < SPW_WORKER_COUNTER_COUNT; i++)
             worker->counter[i] = spw_load_relaxed(&feed->counter[i]);
         gather_states(pool, k, worker);
@@ -105,6 +142,42 @@ static void gather_clients(const struct spw_pool *pool, struct spw_show_view *ou
     }
 }
 
+static void gather_totals(const struct spw_pool *pool, struct spw_show_view *out)
+{
+    static const enum spw_client_counter hits[] = {SPW_CLIENT_load_complete, SPW_CLIENT_load_cut,
+                                                   SPW_CLIENT_load_tail, SPW_CLIENT_load_limit};
+    struct spw_show_totals *totals = &out->totals;
+    for (uint32_t c = 0; c < pool->geometry.clients; c++) {
+        const struct spw_client_head *head = pool->client[c].head;
+        if (!head)
+            continue;
+        totals->lookups += spw_load_relaxed(&head->counter[SPW_CLIENT_lookups]);
+        totals->hit_tokens += spw_load_relaxed(&head->counter[SPW_CLIENT_hit_tokens]);
+        for (size_t i = 0; i < sizeof hits / sizeof hits[0]; i++)
+            totals->hits += spw_load_relaxed(&head->counter[hits[i]]);
+    }
+    for (uint32_t k = 0; k < pool->geometry.workers; k++) {
+        const uint64_t *counter = out->worker[k].counter;
+        totals->chunks_stored += counter[SPW_WORKER_chunks_stored];
+        totals->chunks_loaded += counter[SPW_WORKER_chunks_loaded];
+        totals->bytes_stored += counter[SPW_WORKER_bytes_stored];
+        totals->bytes_loaded += counter[SPW_WORKER_bytes_loaded];
+    }
+}
+
+/* A pool that only ever takes: engines whose keys don't agree, a space apiece, a wrong route. */
+static void warn_of_no_hit(uint64_t limit, struct spw_show_view *out)
+{
+    const struct spw_show_totals *totals = &out->totals;
+    if (totals->chunks_stored < limit || totals->lookups < limit || totals->hits ||
+        totals->chunks_loaded)
+        return;
+    snprintf(out->warning[out->warnings++], SPW_SHOW_TEXT_BYTES,
+             "no hit in %" PRIu64 " lookups, after %" PRIu64
+             " chunks were stored; do engines that should share agree in keys and fingerprint?",
+             totals->lookups, totals->chunks_stored);
+}
+
 static void gather(const struct spw_pool *pool, struct spw_show_view *out)
 {
     out->daemon_alive = spw_lock_held(pool->lock_fd, SPW_LOCK_DAEMON) == 1;
@@ -112,28 +185,55 @@ static void gather(const struct spw_pool *pool, struct spw_show_view *out)
     out->daemon_pid = spw_load_relaxed(&pool->ctl->daemon_pid);
     for (uint32_t s = 0; s < SPW_SPACES_MAX; s++)
         out->spaces += spw_load_relaxed(&pool->ctl->space[s].ready) == 1;
+    gather_progress(pool, out);
+    out->updated_ns = spw_load_relaxed(&pool->ctl->updated_ns);
     gather_workers(pool, out);
     gather_clients(pool, out);
+    gather_totals(pool, out);
 }
 
 static int status_of(const struct spw_pool *pool, const struct spw_show_view *view)
 {
     if (!view->daemon_alive)
         return SPW_EXIT_STALE;
+    if (!view->daemon_moves)
+        return SPW_EXIT_STUCK;
     for (uint32_t k = 0; k < pool->geometry.workers; k++)
         if (view->worker[k].alive && !view->worker[k].moves)
             return SPW_EXIT_STUCK;
     return SPW_EXIT_OK;
 }
 
+/* What the exit status means, in words. */
+static void tell_state(const struct spw_pool *pool, const struct spw_show_view *view)
+{
+    time_t updated = (time_t)(view->updated_ns / 1000000000);
+    char when[40] = "never";
+    struct tm local;
+    if (view->updated_ns && localtime_r(&updated, &local))
+        strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S", &local);
+    if (!view->daemon_alive)
+        fprintf(stderr,
+                "spillway stat: pool %s is stale, last update %s: its daemon is gone, what is "
+                "shown is what it left\n",
+                pool->path.name, when);
+    else if (!view->daemon_moves)
+        fprintf(stderr,
+                "spillway stat: the daemon of pool %s, pid %" PRIu64
+                ", is not responding, last update %s\n",
+                pool->path.name, view->daemon_pid, when);
+    for (uint32_t i = 0; i < view->warnings; i++)
+        fprintf(stderr, "spillway stat: warning: %s\n", view->warning[i]);
+}
+
 int spw_cmd_stat(int argc, char *const *argv)
 {
-    struct spw_pool_args args;
+    struct stat_args args;
     struct spw_pool *pool;
-    int status = spw_pool_args_read(argc, argv, "what a pool holds, does and counts", &args);
+    int status = spw_command_args_read(argc, argv, &form, &args.pool, NULL);
     if (status >= 0)
         return status;
-    status = spw_look_open("stat", &args, &pool);
+    status = spw_look_open("stat", &args.pool, &pool);
     if (status)
         return status;
     struct spw_show_view *view = calloc(1, sizeof *view);
@@ -143,15 +243,13 @@ int spw_cmd_stat(int argc, char *const *argv)
         return SPW_EXIT_FAILED;
     }
     gather(pool, view);
-    if (args.json)
+    warn_of_no_hit(args.no_hit_after, view);
+    if (args.pool.json)
         spw_show_print_json(pool, view);
     else
         spw_show_print_text(pool, view);
+    tell_state(pool, view);
     status = status_of(pool, view);
-    if (status == SPW_EXIT_STALE)
-        fprintf(stderr,
-                "spillway stat: the daemon of pool %s is gone; what is shown is what it left\n",
-                args.pool);
     free(view);
     spw_look_close(pool);
     return status;

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "shm/alive.h"
@@ -240,6 +241,16 @@ static int stop_workers(struct daemon *daemon)
     return result;
 }
 
+/* That this daemon lives and goes round, for display. */
+static void count_round(struct spw_ctl *ctl)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    spw_store_relaxed(&ctl->updated_ns,
+                      (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec);
+    spw_add_own(&ctl->rounds, 1);
+}
+
 static void serve(struct daemon *daemon)
 {
     bool ready = false;
@@ -256,6 +267,7 @@ static void serve(struct daemon *daemon)
         reap(daemon);
         restart_due(daemon);
         spw_log_tick();
+        count_round(daemon->pool.ctl);
         sleep_on_mail(daemon, all_up(daemon) ? TICK_NS : START_TICK_NS);
     }
 }

@@ -32,8 +32,24 @@ struct spw_show_client {
     uint64_t counter[SPW_CLIENT_COUNTER_COUNT];
 };
 
+/* What all clients asked and all workers did; of clients, those attached and the last holder of each
+ * other place. */
+struct spw_show_totals {
+    uint64_t lookups, hits, hit_tokens; /* hits: lookups that ended in a load              */
+    uint64_t chunks_stored, chunks_loaded;
+    uint64_t bytes_stored, bytes_loaded;
+};
+
+#define SPW_SHOW_WARNINGS_MAX 2
+#define SPW_SHOW_TEXT_BYTES   200
+
 struct spw_show_view {
     bool daemon_alive;
+    bool daemon_moves;   /* its loop went round while it was looked at    */
+    uint64_t updated_ns; /* CLOCK_REALTIME of its last round, 0: none yet */
+    struct spw_show_totals totals;
+    uint32_t warnings;
+    char warning[SPW_SHOW_WARNINGS_MAX][SPW_SHOW_TEXT_BYTES];
     uint32_t phase;
     uint64_t daemon_pid;
     uint32_t clients, spaces;

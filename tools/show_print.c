@@ -12,6 +12,13 @@ static const char *phase_name(uint32_t phase)
     return phase < 3 ? names[phase] : "?";
 }
 
+static const char *daemon_word(const struct spw_show_view *view)
+{
+    if (!view->daemon_alive)
+        return "gone";
+    return view->daemon_moves ? "alive" : "not responding";
+}
+
 static const char *worker_word(const struct spw_show_worker *worker)
 {
     if (!worker->alive)
@@ -91,10 +98,14 @@ void spw_show_print_text(const struct spw_pool *pool, const struct spw_show_view
 {
     const struct spw_geometry *geometry = &pool->geometry;
     printf("pool %s: %s, daemon %s (pid %" PRIu64 ")\n", pool->path.name, phase_name(view->phase),
-           view->daemon_alive ? "alive" : "gone", view->daemon_pid);
-    printf("%u workers, %u chunks of %u bytes each; %u spaces, %u of %u clients\n",
-           geometry->workers, geometry->capacity_chunks, geometry->slot_bytes, view->spaces,
-           view->clients, geometry->clients);
+           daemon_word(view), view->daemon_pid);
+    printf("%u %s, %u %s of %u bytes each; %u %s, %u of %u clients\n", geometry->workers,
+           geometry->workers == 1 ? "worker" : "workers", geometry->capacity_chunks,
+           geometry->capacity_chunks == 1 ? "chunk" : "chunks", geometry->slot_bytes, view->spaces,
+           view->spaces == 1 ? "space" : "spaces", view->clients, geometry->clients);
+    printf("%" PRIu64 " lookups, %" PRIu64 " of them hits; %.1f MB stored, %.1f MB loaded\n",
+           view->totals.lookups, view->totals.hits, (double)view->totals.bytes_stored / 1e6,
+           (double)view->totals.bytes_loaded / 1e6);
     printf("\n%6s %6s %8s %8s %8s %9s %10s %10s %10s\n", "worker", "state", "ready", "filling",
            "retired", "restarts", "stored", "loaded", "evicted");
     for (uint32_t k = 0; k < geometry->workers; k++) {
@@ -185,6 +196,24 @@ static json_t *client_json(const struct spw_show_client *client)
                      "waits", waits_json(client), "counters", counters);
 }
 
+static json_t *totals_json(const struct spw_show_totals *totals)
+{
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "lookups", (json_int_t)totals->lookups,
+                     "hits", (json_int_t)totals->hits, "hit_tokens", (json_int_t)totals->hit_tokens,
+                     "chunks_stored", (json_int_t)totals->chunks_stored, "chunks_loaded",
+                     (json_int_t)totals->chunks_loaded, "bytes_stored",
+                     (json_int_t)totals->bytes_stored, "bytes_loaded",
+                     (json_int_t)totals->bytes_loaded);
+}
+
+static json_t *warnings_json(const struct spw_show_view *view)
+{
+    json_t *warnings = json_array();
+    for (uint32_t i = 0; i < view->warnings; i++)
+        json_array_append_new(warnings, json_string(view->warning[i]));
+    return warnings;
+}
+
 void spw_show_print_json(const struct spw_pool *pool, const struct spw_show_view *view)
 {
     json_t *workers = json_array(), *clients = json_array();
@@ -193,11 +222,13 @@ void spw_show_print_json(const struct spw_pool *pool, const struct spw_show_view
     for (uint32_t i = 0; i < view->clients; i++)
         json_array_append_new(clients, client_json(&view->client[i]));
     json_t *root = json_pack(
-        "{s:i, s:s, s:s, s:b, s:I, s:i, s:i, s:i, s:o, s:o}", "schema", 1, "pool", pool->path.name,
-        "phase", phase_name(view->phase), "daemon_alive", view->daemon_alive, "daemon_pid",
-        (json_int_t)view->daemon_pid, "capacity_chunks", (int)pool->geometry.capacity_chunks,
-        "chunk_bytes", (int)pool->geometry.slot_bytes, "spaces", (int)view->spaces, "workers",
-        workers, "clients", clients);
+        "{s:i, s:s, s:s, s:b, s:b, s:I, s:I, s:o, s:o, s:i, s:i, s:i, s:o, s:o}", "schema", 1,
+        "pool", pool->path.name, "phase", phase_name(view->phase), "daemon_alive",
+        view->daemon_alive, "daemon_responds", view->daemon_alive && view->daemon_moves,
+        "daemon_pid", (json_int_t)view->daemon_pid, "updated_ns", (json_int_t)view->updated_ns,
+        "totals", totals_json(&view->totals), "warnings", warnings_json(view), "capacity_chunks",
+        (int)pool->geometry.capacity_chunks, "chunk_bytes", (int)pool->geometry.slot_bytes,
+        "spaces", (int)view->spaces, "workers", workers, "clients", clients);
     json_dumpf(root, stdout, JSON_INDENT(1));
     putchar('\n');
     json_decref(root);

@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 TestSuite(process_status, .timeout = 60);
@@ -228,4 +229,92 @@ Test(process_status, a_wrong_use_is_2_and_names_what_was_wrong)
     const char *argv[] = {SPW_PROC_SPILLWAYD, "--workers", "0", NULL};
     cr_expect_eq(proc_run(argv, out, sizeof out, PROC_LIMIT_MS), 2);
     cr_expect(strstr(out, "--workers"), "%s", out);
+}
+
+/* ---- what an operator must see --------------------------------------------------------------- */
+
+static uint64_t stat_ms(int want)
+{
+    uint64_t before = proc_now_ms();
+    cr_expect_eq(proc_spillway(&pool, "stat", false, out, sizeof out), want, "%s", out);
+    return proc_now_ms() - before;
+}
+
+Test(process_status, OB_4_stale_stuck_and_absent_are_told_apart_within_a_second)
+{
+    char year[16];
+    time_t now = time(NULL);
+    strftime(year, sizeof year, "update %Y-", localtime(&now));
+    cr_assert(proc_start(&pool, &(struct proc_config){0}));
+    cr_expect_lt(stat_ms(0), 1000);
+    cr_expect(strstr(out, "daemon alive") && strstr(out, "\n1 worker, "), "%s", out);
+    kill(pool.daemon, SIGSTOP);
+    cr_expect_lt(stat_ms(4), 1000);
+    cr_expect(strstr(out, "is not responding, last update"), "%s", out);
+    kill(pool.daemon, SIGCONT);
+    cr_expect_lt(stat_ms(0), 1000);
+    proc_signal_worker(&pool, 0, SIGSTOP);
+    cr_expect_lt(stat_ms(4), 1000);
+    cr_expect(strstr(out, "stuck"), "%s", out);
+    proc_signal_worker(&pool, 0, SIGCONT);
+    proc_kill_daemon(&pool);
+    cr_expect_lt(stat_ms(3), 1000);
+    cr_expect(strstr(out, "is stale, last update") && strstr(out, year), "%s", out);
+    pool.config.name = "absent";
+    cr_expect_lt(stat_ms(5), 1000);
+    proc_close(&pool);
+}
+
+static int stat_after(const char *limit)
+{
+    const char *argv[] = {SPW_PROC_SPILLWAY,
+                          "stat",
+                          "--pool",
+                          pool.config.name,
+                          "--shm-dir",
+                          pool.dir,
+                          "--json",
+                          limit ? "--no-hit-after" : NULL,
+                          limit,
+                          NULL};
+    return proc_run(argv, out, sizeof out, PROC_LIMIT_MS);
+}
+
+Test(process_status, OB_1_a_pool_that_is_only_written_to_is_warned_of_until_one_hit)
+{
+    json_t *root;
+    struct actor actor;
+    cr_assert(proc_start(&pool, &(struct proc_config){0}));
+    struct actor_config who = {.name = "pool", .dir = pool.dir};
+    cr_assert_eq(actor_open(&actor, &who), 0);
+    for (uint64_t i = 0; i < 25; i++)
+        cr_assert_eq(actor_store(&actor, 1000 + i * 40, 40), 40);
+    for (uint64_t i = 0; i < 999; i++)
+        cr_assert_eq(actor_hits(&actor, 9000 + i, 1), 0);
+    cr_expect_eq(stat_after(NULL), 0);
+    cr_expect(!strstr(out, "no hit in"), "one lookup short: %s", out);
+    cr_expect_eq(stat_after("999"), 0);
+    cr_expect(strstr(out, "warning: no hit in 999 lookups"), "%s", out);
+    cr_assert_eq(actor_hits(&actor, 9999, 1), 0);
+    cr_assert_eq(stat_json(&root), 0);
+    cr_expect_eq(json_array_size(json_object_get(root, "warnings")), 1);
+    json_t *totals = json_object_get(root, "totals");
+    cr_expect_eq(number(totals, "lookups"), 1000);
+    cr_expect_eq(number(totals, "hits"), 0);
+    cr_expect_eq(number(totals, "chunks_stored"), 1000);
+    cr_expect_eq(number(totals, "bytes_stored"), 1000 * 1024);
+    cr_expect_eq(number(totals, "bytes_loaded"), 0);
+    json_decref(root);
+    cr_expect_eq(stat_after(NULL), 0);
+    cr_expect(strstr(out, "warning: no hit in 1000 lookups, after 1000 chunks"), "%s", out);
+    cr_assert_eq(actor_load(&actor, 1999, 1), 1, "one real hit");
+    cr_assert_eq(stat_json(&root), 0);
+    cr_expect_eq(json_array_size(json_object_get(root, "warnings")), 0, "%s", out);
+    totals = json_object_get(root, "totals");
+    cr_expect_eq(number(totals, "hits"), 1);
+    cr_expect_eq(number(totals, "bytes_loaded"), 1024);
+    json_decref(root);
+    actor_close(&actor);
+    cr_expect_eq(proc_stop(&pool, SIGTERM), 0);
+    proc_close(&pool);
 }
