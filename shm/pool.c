@@ -1,6 +1,6 @@
-/* Attach to a pool: map what a role needs, take a client's place, mend what clients damage. Written:
- * headers of client objects, by the daemon. Shared: the names in the directory, and ctl's phase. A
- * process that dies here leaves nothing but a lock byte that is free again. */
+/* Attach to a pool: map what a role needs, take a client's place. Written: nothing. Shared: the names
+ * in the directory, and ctl's phase. A process that dies here leaves nothing but a lock byte that is
+ * free again. */
 #include "shm/pool_impl.h"
 
 #include "shm/alive.h"
@@ -56,20 +56,6 @@ void spw_pool_set_pointers(struct spw_pool *pool)
     }
 }
 
-uint32_t spw_pool_mend(struct spw_pool *pool)
-{
-    struct spw_pool_object object[SPW_POOL_OBJECTS_MAX];
-    const uint64_t *pool_id = pool->region_ctl.header->pool_id;
-    uint32_t mended = 0, count = spw_pool_objects(pool, object);
-    for (uint32_t i = 0; i < count; i++) {
-        const struct spw_region_config config = {
-            .kind = object[i].kind, .index = object[i].index, .pool_id = {pool_id[0], pool_id[1]}};
-        if (config.kind == SPW_REGION_CLIENT || config.kind == SPW_REGION_KV)
-            mended += spw_region_mend(object[i].region, &config);
-    }
-    return mended;
-}
-
 /* ---- attach ---------------------------------------------------------------------------------- */
 
 /* How a role maps an object. */
@@ -100,10 +86,21 @@ static int attach_object(struct spw_pool *pool, const struct spw_pool_object *ob
     if (rc)
         return rc;
     if (memcmp(object->region->header->pool_id, pool->region_ctl.header->pool_id,
-               sizeof pool->region_ctl.header->pool_id))
-        return spw_fail(err, -EAGAIN, "pool \"%s\" is being replaced by a new daemon; try again",
-                        pool->path.name);
-    return 0;
+               sizeof pool->region_ctl.header->pool_id) == 0)
+        return 0;
+    spw_region_detach(object->region);
+    return spw_fail(err, -EAGAIN, "pool \"%s\" is being replaced by a new daemon; try again",
+                    pool->path.name);
+}
+
+/* What a client has done to its own object keeps no worker and no tool out. */
+static int attach_or_stand_in(struct spw_pool *pool, const struct spw_pool_object *object,
+                              bool writable, struct spw_error *err)
+{
+    int rc = attach_object(pool, object, writable, err);
+    if (rc == 0 || (object->kind != SPW_REGION_CLIENT && object->kind != SPW_REGION_KV))
+        return rc;
+    return spw_region_stand_in(object->kind, object->size_bytes, writable, object->region, err);
 }
 
 /* The daemon's life and ctl's state, in words that tell them apart. */
@@ -158,7 +155,9 @@ static int attach_all(struct spw_pool *pool, enum spw_pool_role role, uint32_t i
         enum access access = access_of(role, index, object[i].kind, object[i].index);
         if (access == NOT_MAPPED || object[i].kind == SPW_REGION_CTL)
             continue;
-        rc = attach_object(pool, &object[i], access == READ_WRITE, err);
+        rc = role == SPW_ROLE_CLIENT
+                 ? attach_object(pool, &object[i], access == READ_WRITE, err)
+                 : attach_or_stand_in(pool, &object[i], access == READ_WRITE, err);
         if (rc)
             return rc;
     }
@@ -218,8 +217,11 @@ static int take_place(struct spw_pool *pool, uint32_t c, struct spw_error *err)
     if (!rc)
         return 1;
     spw_lock_drop(pool->lock_fd, SPW_LOCK_CLIENT(c));
-    /* the pool's own layout was found to be ours */
-    return rc == -EBADMSG || rc == -EPROTONOSUPPORT ? 0 : rc;
+    /* cut, removed or overwritten by the one who had it; the daemon makes it anew. All of a pool that
+       is over are like that. */
+    bool over = spw_load_relaxed(&pool->ctl->phase) == SPW_POOL_CLOSED;
+    bool spoilt = rc == -EBADMSG || rc == -EPROTONOSUPPORT || rc == -ENOENT || rc == -EAGAIN;
+    return spoilt && !over ? 0 : rc;
 }
 
 static int no_place(const struct spw_pool *pool, struct spw_error *err)

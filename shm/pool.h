@@ -8,6 +8,12 @@
  *             read-write; other data.* read-only
  *   client c  maps ctl and feed.* read-only; its own client.c and kv.c read-write
  *   tool      maps ctl, feed.*, client.* read-only
+ *
+ * A client may spoil its own objects. Workers and tools find zero pages in the place of one that
+ * can't be mapped (spw_region_lost()); clients pass its place over until the daemon has made it
+ * anew.
+ *
+ *   pairs     [CO-1] new objects -> their client's number in ctl -> who maps them again
  */
 #include "shm/client.h"
 #include "shm/region.h"
@@ -68,9 +74,20 @@ int spw_pool_take_client_from(struct spw_pool *pool, uint32_t first, struct spw_
 /** Unmap client @c, which was taken, and give it back. */
 void spw_pool_give_client(struct spw_pool *pool, uint32_t c);
 
-/** Daemon: write the headers of client objects anew where a client damaged them: with such a one no
- * worker could attach again. Returns how many were damaged. */
+/* ---- daemon: what clients do to their own objects (pool_mend.c) ------------------------------- */
+
+/** Write the headers of client objects anew where a client damaged them: with such a one no worker
+ * could attach again. Returns how many were damaged. */
 uint32_t spw_pool_mend(struct spw_pool *pool);
+
+/**
+ * Make client objects anew that were cut or removed, each once nobody holds its client's lock byte,
+ * and raise that client's number in ctl. @config as at creation. Some system calls a client: not
+ * for every round. Returns how many clients got new objects; or the first negative errno, words in
+ * @err, when some can't be made: ask again later.
+ */
+int spw_pool_renew(struct spw_pool *pool, const struct spw_pool_config *config,
+                   struct spw_error *err);
 
 /** Unmap everything and close the lock descriptor. */
 void spw_pool_detach(struct spw_pool *pool);

@@ -313,6 +313,11 @@ bool spw_region_lost(const struct spw_region *region)
     return spw_guard_lost(region->guard);
 }
 
+void spw_region_set_lost(struct spw_region *region)
+{
+    spw_guard_set_lost(region->guard, true);
+}
+
 bool spw_region_intact(const struct spw_region *region, const struct spw_pool_path *path,
                        enum spw_region_kind kind, uint32_t index)
 {
@@ -323,7 +328,7 @@ bool spw_region_intact(const struct spw_region *region, const struct spw_pool_pa
            (uint64_t)st.st_size == region->size_bytes && S_ISREG(st.st_mode);
 }
 
-int spw_region_replace(struct spw_region *region, struct spw_region *from, struct spw_error *err)
+int spw_region_take_place(struct spw_region *region, struct spw_region *from, struct spw_error *err)
 {
     if (from->size_bytes != region->size_bytes)
         return spw_fail(err, -EBADMSG, "an object has %" PRIu64 " bytes instead of %" PRIu64,
@@ -343,7 +348,7 @@ int spw_region_renew(struct spw_region *region, const struct spw_pool_path *path
 {
     struct spw_region now = {0};
     int rc = spw_region_attach(path, kind, index, region->writable, region->size_bytes, &now, err);
-    if (rc == 0 && (rc = spw_region_replace(region, &now, err)))
+    if (rc == 0 && (rc = spw_region_take_place(region, &now, err)))
         spw_region_detach(&now);
     return rc;
 }

@@ -98,6 +98,10 @@ int spw_region_stand_in(enum spw_region_kind kind, uint64_t size_bytes, bool wri
  * after the reading. No system call. */
 bool spw_region_lost(const struct spw_region *region);
 
+/** What is mapped of a client's object is another one than its name means, or only half of what
+ * belongs together: as if it had been cut. */
+void spw_region_set_lost(struct spw_region *region);
+
 /** Does the object still have its name and its size? One system call. */
 bool spw_region_intact(const struct spw_region *region, const struct spw_pool_path *path,
                        enum spw_region_kind kind, uint32_t index);
@@ -110,7 +114,8 @@ int spw_region_renew(struct spw_region *region, const struct spw_pool_path *path
                      enum spw_region_kind kind, uint32_t index, struct spw_error *err);
 
 /** Map @from, which is gone then, in the place of @region, which was of the same size. */
-int spw_region_replace(struct spw_region *region, struct spw_region *from, struct spw_error *err);
+int spw_region_take_place(struct spw_region *region, struct spw_region *from,
+                          struct spw_error *err);
 
 /** Unmap. NULL and zeroed regions are fine; in a forked child, which has no mapping, only the
  * struct is cleared. */

@@ -14,6 +14,8 @@
 #include "shm/crash_point.h"
 #include "tier/worker_impl.h"
 
+#define MAP_RETRY_NS 1000000000ull /* of objects that can't be mapped yet */
+
 static uint64_t generation_of(const struct spw_worker *worker, uint32_t c)
 {
     /* [CL-1] acquire: the new holder's words before its generation */
@@ -110,14 +112,54 @@ static void leave(struct spw_worker *worker, uint32_t c)
     SPW_CRASH_POINT("worker.client_jobs_ended");
 }
 
+/* ---- objects that the client has spoilt ------------------------------------------------------ */
+
+static bool objects_lost(const struct spw_worker *worker, uint32_t c)
+{
+    return spw_region_lost(&worker->pool->region_client[c]) ||
+           spw_region_lost(&worker->pool->region_kv[c]);
+}
+
+static uint64_t number_of(const struct spw_worker *worker, uint32_t c)
+{
+    /* [CO-1] acquire: the number before the objects that it stands for */
+    return spw_load_acquire(&worker->pool->ctl->client_object[c]);
+}
+
+/* Made anew since they were mapped; or lost, and perhaps whole again by now. */
+static bool should_map(const struct spw_worker *worker, uint32_t c, bool lost)
+{
+    const struct spw_worker_client *client = &worker->client[c];
+    return number_of(worker, c) != client->object || (lost && worker->now_ns >= client->map_ns);
+}
+
+/* Nobody is served there and no copy touches it. False: they stay lost for now. */
+static bool map_anew(struct spw_worker *worker, uint32_t c)
+{
+    struct spw_pool *pool = worker->pool;
+    struct spw_worker_client *client = &worker->client[c];
+    client->object = number_of(worker, c);
+    client->map_ns = worker->now_ns + MAP_RETRY_NS;
+    bool mapped =
+        spw_region_renew(&pool->region_client[c], &pool->path, SPW_REGION_CLIENT, c, NULL) == 0 &&
+        (!pool->kv[c] ||
+         spw_region_renew(&pool->region_kv[c], &pool->path, SPW_REGION_KV, c, NULL) == 0);
+    if (!mapped) {
+        spw_region_set_lost(&pool->region_client[c]);
+        return false;
+    }
+    take_up_lanes(worker, c);
+    return true;
+}
+
 /* One client, one look. Returns true if anything changed. */
 static bool check_client(struct spw_worker *worker, uint32_t c, bool ask_locks)
 {
     struct spw_worker_client *client = &worker->client[c];
     uint64_t generation = generation_of(worker, c);
-    bool changed = false;
+    bool lost = objects_lost(worker, c), changed = false; /* asked after a look at them */
     if (client->phase == SPW_CLIENT_SERVED &&
-        (generation != client->generation || (ask_locks && !holder_lives(worker, c)))) {
+        (lost || generation != client->generation || (ask_locks && !holder_lives(worker, c)))) {
         leave(worker, c);
         changed = true;
     }
@@ -125,7 +167,14 @@ static bool check_client(struct spw_worker *worker, uint32_t c, bool ask_locks)
         client->phase = SPW_CLIENT_ABSENT;
         changed = true;
     }
-    if (client->phase == SPW_CLIENT_ABSENT && generation != client->generation) {
+    if (client->phase == SPW_CLIENT_ABSENT && ask_locks && should_map(worker, c, lost)) {
+        lost = !map_anew(worker, c);
+        generation = generation_of(worker, c);
+        changed = true;
+    }
+    if (client->phase == SPW_CLIENT_ABSENT && lost) {
+        client->generation = generation; /* zero pages: nobody */
+    } else if (client->phase == SPW_CLIENT_ABSENT && generation != client->generation) {
         if (holder_lives(worker, c))
             welcome(worker, c, generation);
         else
@@ -152,13 +201,25 @@ bool spw_worker_clients_changed(const struct spw_worker *worker)
     return false;
 }
 
+/* Made anew between the attach and the look at the number? */
+static bool objects_current(const struct spw_worker *worker, uint32_t c)
+{
+    const struct spw_pool *pool = worker->pool;
+    return spw_region_intact(&pool->region_client[c], &pool->path, SPW_REGION_CLIENT, c) &&
+           (!pool->kv[c] || spw_region_intact(&pool->region_kv[c], &pool->path, SPW_REGION_KV, c));
+}
+
 void spw_worker_open_clients(struct spw_worker *worker)
 {
     for (uint32_t c = 0; c < worker->clients; c++) {
         uint64_t acked = spw_load_relaxed(&worker->feed->acked[c]); /* only this worker writes */
         worker->client[c].generation = acked;
+        worker->client[c].object = number_of(worker, c);
+        if (worker->client[c].object != 0 && !objects_current(worker, c))
+            spw_region_set_lost(&worker->pool->region_client[c]);
         take_up_lanes(worker, c);
-        if (acked != 0 && generation_of(worker, c) == acked && holder_lives(worker, c))
+        if (!objects_lost(worker, c) && acked != 0 && generation_of(worker, c) == acked &&
+            holder_lives(worker, c))
             serve(worker, c, acked);
     }
 }

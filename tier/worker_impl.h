@@ -15,6 +15,9 @@
  *                ^                                                                 |
  *                `----------- no copy touches its blocks any more -----------------'
  *
+ *             A client whose objects are lost (shm/guard.h) leaves at once and comes no more until
+ *             they have been made anew; they are mapped anew while it is ABSENT
+ *
  *   room      a command is taken only if its answer surely fits: completions sent and not reaped,
  *             and those owed for runs, never exceed the lane
  */
@@ -36,6 +39,8 @@ struct spw_worker_client {
     uint32_t in_copy;      /* copies that touch this object's KV blocks             */
     uint32_t claim_tries;  /* of the command at the head                            */
     uint64_t awaited_seen; /* its change count at the last look at its bits         */
+    uint64_t object;       /* its number in ctl when its objects were mapped        */
+    uint64_t map_ns;       /* lost objects are tried again                          */
     bool waits_for_room;   /* its next command stays until completions were reaped  */
 };
 

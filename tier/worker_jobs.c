@@ -187,6 +187,8 @@ static void load_ended(struct spw_worker *worker, struct spw_job *job, uint32_t 
 static void copy_ended(struct spw_worker *worker, struct spw_queue_item *item, int status)
 {
     struct spw_job *job = item->owner;
+    if (status == 0 && spw_region_lost(&worker->pool->region_kv[job->runner.client]))
+        status = -EBADMSG; /* it may have copied zero pages, from then on or all along */
     worker->client[job->runner.client].in_copy--;
     if (!spw_worker_serves(worker, job->runner) || job->voided >> item->chunk & 1)
         spw_worker_count(worker, SPW_WORKER_late_completions, 1);

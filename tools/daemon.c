@@ -25,6 +25,7 @@ extern char **environ;
 #define BACKOFF_NS     100000000ull  /* before the first restart, doubled up to ...          */
 #define BACKOFF_MAX_NS 1000000000ull /* ... this                                             */
 #define HEALTHY_NS     5000000000ull /* a worker that lived this long starts anew            */
+#define LOOK_NS        2000000000ull /* at the names and sizes of clients' objects           */
 #define GRACE_NS       1000000000ull /* beyond the drain limit, before a worker is killed    */
 
 struct worker_process {
@@ -46,6 +47,8 @@ struct daemon {
     struct worker_process worker[SPW_WORKERS_MAX];
     uint64_t answered[SPW_CLIENTS_MAX]; /* mailbox seq answered last */
     bool stop_asked;
+    const struct spw_pool_config *pool_config;
+    uint64_t look_ns; /* at clients' objects next */
 };
 
 /* ---- workers -------------------------------------------------------------------------------- */
@@ -184,6 +187,17 @@ static void mend(struct daemon *daemon)
     if (count)
         spw_log(SPW_LOG_WARNING, "headers of %u client objects were damaged and are written anew",
                 count);
+    uint64_t now = spw_monotonic_ns();
+    if (now < daemon->look_ns)
+        return;
+    daemon->look_ns = now + LOOK_NS;
+    struct spw_error err = {0};
+    int renewed = spw_pool_renew(&daemon->pool, daemon->pool_config, &err);
+    if (renewed > 0)
+        spw_log(SPW_LOG_WARNING, "objects of %d clients were cut or removed and are made anew",
+                renewed);
+    else if (renewed < 0)
+        spw_log(SPW_LOG_ERROR, "objects of a client can't be made anew yet: %s", err.text);
 }
 
 static void sleep_on_mail(struct daemon *daemon, uint64_t timeout_ns)
@@ -285,6 +299,7 @@ int spw_daemon_run(const struct spw_config *config, char *const *argv, volatile 
     daemon->config = config;
     daemon->argv = argv;
     daemon->stop = stop;
+    daemon->pool_config = pool_config;
     daemon->values_fd = open_values(config);
     if (daemon->values_fd < 0) {
         spw_log(SPW_LOG_ERROR, "no memory file for the workers' values: %s", strerror(errno));

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "shm/guard.h"
 #include "tools/command.h"
 #include "tools/units.h"
 
@@ -112,6 +113,7 @@ int main(int argc, char **argv)
 {
     const char *names[COMMANDS];
     size_t told = 0;
+    spw_guard_install(); /* clients may cut what we look at */
     if (argc < 2) {
         usage(stderr);
         return SPW_EXIT_USAGE;

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "shm/crash_point.h"
+#include "shm/guard.h"
 #include "tools/config.h"
 #include "tools/daemon.h"
 #include "tools/log.h"
@@ -101,6 +102,7 @@ int main(int argc, char **argv)
     }
     arm_crash_point(worker ? argv[2] : NULL);
     handle_signals(worker);
+    spw_guard_install(); /* refused only for a signal that there isn't */
     spw_log_open(&(struct spw_log_config){.quiet = config.quiet});
     if (worker)
         return spw_worker_main(&config, argv[2], &stop);

@@ -236,13 +236,17 @@ Test(pool, a_client_that_damages_its_headers_keeps_nobody_else_out, .init = star
     cr_expect_eq(spw_pool_mend(&daemon_pool), 0);
     memset((uint8_t *)client + 8, 0x5a, sizeof *client - 8);
     memset(daemon_pool.region_kv[0].header, 0x5a, 64);
-    cr_expect_eq(attach(SPW_ROLE_WORKER, 0), -EBADMSG);
+    cr_expect_eq(attach(SPW_ROLE_WORKER, 0), 0, "%s", err.text);
+    cr_expect(spw_region_lost(&other.region_client[0]) && spw_region_lost(&other.region_kv[0]));
+    cr_expect(!spw_region_lost(&other.region_client[1]));
+    spw_pool_detach(&other);
     cr_assert_eq(attach(SPW_ROLE_CLIENT, SPW_CLIENTS_MAX), 0, "%s", err.text);
     cr_expect_eq(spw_pool_take_client(&other, false, &err), 1, "%s", err.text);
     spw_pool_detach(&other);
     cr_expect_eq(spw_pool_mend(&daemon_pool), 2);
     cr_expect_eq(memcmp(client, &before, sizeof before), 0);
     cr_assert_eq(attach(SPW_ROLE_WORKER, 0), 0, "%s", err.text);
+    cr_expect(!spw_region_lost(&other.region_client[0]));
     spw_pool_detach(&other);
     cr_expect_eq(spw_pool_mend(&daemon_pool), 0);
     spw_pool_detach(&daemon_pool);

@@ -1,0 +1,172 @@
+/* Client objects that were cut, removed or replaced, made anew by the daemon. */
+#include <criterion/criterion.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "shm/alive.h"
+#include "shm/guard.h"
+#include "shm/pool.h"
+#include "tests/support/env.h"
+
+TestSuite(pool_mend, .timeout = 60);
+
+static struct spw_pool_config config;
+static struct spw_pool pool, other; /* large: not on the stack */
+static struct spw_error err;
+
+static void start(void)
+{
+    char dir[SUPPORT_PATH_BYTES];
+    cr_assert_eq(support_shm_dir(dir), 0);
+    config = (struct spw_pool_config){
+        .geometry = {.workers = 2,
+                     .clients = 4,
+                     .capacity_chunks = 4,
+                     .slots = 5,
+                     .slot_bytes = 256,
+                     .update_records = 8,
+                     .gate_records = 2,
+                     .command_slots = 4,
+                     .completion_slots = 4,
+                     .index_buckets = 2,
+                     .kv_blocks = 64,
+                     .kv_block_bytes = 128},
+        .mode = 0640,
+        .gid = -1,
+    };
+    memset(config.shard_node, 0xff, sizeof config.shard_node);
+    cr_assert_eq(spw_pool_path_init(&config.path, dir, "a", (uint32_t)geteuid(), NULL), 0);
+    cr_assert_eq(spw_guard_install(), 0);
+    cr_assert_eq(spw_pool_create(&config, &pool, &err), 0, "%s", err.text);
+    spw_store_relaxed(&pool.ctl->phase, SPW_POOL_SERVING);
+}
+
+static const char *name_of(enum spw_region_kind kind, uint32_t c)
+{
+    static char name[SPW_PATH_BYTES];
+    spw_region_name(&config.path, kind, c, name);
+    return name;
+}
+
+enum harm { CUT_TO_NOTHING, CUT, GROWN, REMOVED, REPLACED, HARMS };
+
+static void do_harm(enum harm harm, const char *name)
+{
+    char elsewhere[SPW_PATH_BYTES + 8];
+    snprintf(elsewhere, sizeof elsewhere, "%s.old", name);
+    bool done = harm == CUT_TO_NOTHING ? truncate(name, 0) == 0
+                : harm == CUT          ? truncate(name, 4096) == 0
+                : harm == GROWN        ? truncate(name, 1 << 20) == 0
+                : harm == REMOVED      ? unlink(name) == 0
+                                       : rename(name, elsewhere) == 0;
+    if (harm == REPLACED)
+        done = done && close(open(name, O_CREAT | O_WRONLY, 0600)) == 0;
+    cr_assert(done);
+    unlink(elsewhere);
+}
+
+static uint64_t number(uint32_t c)
+{
+    return spw_load_relaxed(&pool.ctl->client_object[c]);
+}
+
+static int renew(void)
+{
+    return spw_pool_renew(&pool, &config, &err);
+}
+
+static bool as_made(enum spw_region_kind kind, uint32_t c)
+{
+    struct stat st;
+    struct spw_region seen = {0};
+    bool good = stat(name_of(kind, c), &st) == 0 && (st.st_mode & 07777) == 0640 &&
+                spw_region_attach(&config.path, kind, c, false, 0, &seen, &err) == 0 &&
+                memcmp(seen.header->pool_id, pool.ctl->header.pool_id, 16) == 0;
+    spw_region_detach(&seen);
+    return good;
+}
+
+Test(pool_mend, what_a_client_did_to_its_objects_is_made_good_once_it_is_gone, .init = start)
+{
+    for (int harm = 0; harm < 2 * HARMS; harm++) {
+        enum spw_region_kind kind = harm % 2 ? SPW_REGION_KV : SPW_REGION_CLIENT;
+        cr_assert_eq(renew(), 0, "nothing is wrong: %s", err.text);
+        cr_assert_eq(spw_pool_attach(&config.path, SPW_ROLE_CLIENT, SPW_CLIENTS_MAX, &other, &err),
+                     0);
+        cr_assert_eq(spw_pool_take_client(&other, false, &err), 0, "%s", err.text);
+        spw_client_take_over(&other.client[0]);
+        do_harm((enum harm)(harm / 2), name_of(kind, 0));
+        uint64_t before = number(0);
+        cr_expect_eq(renew(), 0, "its holder lives: %s", err.text);
+        cr_expect_eq(number(0), before);
+        spw_pool_detach(&other);
+        cr_expect_eq(renew(), 1, "harm %d: %s", harm, err.text);
+        cr_expect_eq(number(0), before + 1);
+        cr_expect_eq(spw_lock_held(pool.lock_fd, SPW_LOCK_CLIENT(0)), 0);
+        cr_expect(as_made(SPW_REGION_CLIENT, 0) && as_made(SPW_REGION_KV, 0), "%s", err.text);
+        cr_expect(!spw_region_lost(&pool.region_client[0]) && !spw_region_lost(&pool.region_kv[0]));
+        cr_expect_eq(number(1), 0);
+    }
+    cr_expect_eq(spw_pool_unlink(&pool, &err), 0, "%s", err.text);
+    spw_pool_detach(&pool);
+}
+
+Test(pool_mend, generations_go_on_above_all_that_were, .init = start)
+{
+    uint64_t highest = 0;
+    for (int round = 0; round < 3; round++) {
+        cr_assert_eq(spw_pool_attach(&config.path, SPW_ROLE_CLIENT, SPW_CLIENTS_MAX, &other, &err),
+                     0);
+        cr_assert_eq(spw_pool_take_client(&other, false, &err), 0, "%s", err.text);
+        uint64_t generation = spw_client_take_over(&other.client[0]);
+        cr_expect_gt(generation, highest);
+        highest = generation;
+        do_harm(REMOVED, name_of(SPW_REGION_CLIENT, 0));
+        spw_pool_detach(&other);
+        cr_expect_eq(renew(), 1, "%s", err.text);
+    }
+    spw_pool_detach(&pool);
+}
+
+Test(pool_mend, spoilt_places_are_passed_over_and_keep_no_worker_out, .init = start)
+{
+    do_harm(REMOVED, name_of(SPW_REGION_CLIENT, 0));
+    do_harm(CUT_TO_NOTHING, name_of(SPW_REGION_KV, 1));
+    cr_assert_eq(spw_pool_attach(&config.path, SPW_ROLE_CLIENT, SPW_CLIENTS_MAX, &other, &err), 0);
+    cr_expect_eq(spw_pool_take_client(&other, false, &err), 2, "%s", err.text);
+    spw_pool_detach(&other);
+    cr_assert_eq(spw_pool_attach(&config.path, SPW_ROLE_WORKER, 1, &other, &err), 0, "%s",
+                 err.text);
+    cr_expect(spw_region_lost(&other.region_client[0]) && spw_region_lost(&other.region_kv[1]));
+    cr_expect_eq(spw_load_relaxed(&other.client[0].head->generation), 0);
+    cr_expect(!spw_region_lost(&other.region_client[2]));
+    spw_pool_detach(&other);
+    cr_assert_eq(spw_pool_attach(&config.path, SPW_ROLE_TOOL, 0, &other, &err), 0, "%s", err.text);
+    cr_expect(spw_region_lost(&other.region_client[0]));
+    spw_pool_detach(&other);
+    cr_expect_eq(renew(), 2, "%s", err.text);
+    cr_assert_eq(spw_pool_attach(&config.path, SPW_ROLE_CLIENT, SPW_CLIENTS_MAX, &other, &err), 0);
+    cr_expect_eq(spw_pool_take_client(&other, false, &err), 0, "%s", err.text);
+    spw_pool_detach(&other);
+    spw_pool_detach(&pool);
+}
+
+/* What the file system doesn't let be made now is made later; the other places are whole. */
+Test(pool_mend, an_object_that_cannot_be_made_yet_is_tried_again, .init = start)
+{
+    do_harm(REMOVED, name_of(SPW_REGION_CLIENT, 1));
+    cr_assert_eq(mkdir(name_of(SPW_REGION_CLIENT, 1), 0700), 0);
+    do_harm(REMOVED, name_of(SPW_REGION_CLIENT, 2));
+    cr_expect_lt(renew(), 0);
+    cr_expect(strstr(err.text, "client.1"), "%s", err.text);
+    cr_expect_eq(number(1), 0);
+    cr_expect(as_made(SPW_REGION_CLIENT, 2) && number(2) == 1);
+    cr_expect_eq(spw_lock_held(pool.lock_fd, SPW_LOCK_CLIENT(1)), 0);
+    rmdir(name_of(SPW_REGION_CLIENT, 1));
+    cr_expect_eq(renew(), 1, "%s", err.text);
+    cr_expect(as_made(SPW_REGION_CLIENT, 1));
+    spw_pool_detach(&pool);
+}
