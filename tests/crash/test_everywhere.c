@@ -21,6 +21,7 @@ TestSuite(everywhere, .timeout = 240);
 #define CLIENTS     8u
 #define DEATH_MS    20000u /* a point that isn't passed within this is none of this scene's */
 #define CLIENT_MS   250u   /* between two deaths of clients */
+#define ANSWER_MS   2000u  /* longest wait for an answer while others die: they stop nobody */
 #define CLIENT_EACH 5u     /* deaths of clients between two sweeps */
 #define KEYS        120u   /* some evictions, and time to compare tables */
 
@@ -127,7 +128,7 @@ static void kill_clients(void)
     if (proc_now_ms() < next_ms)
         return;
     next_ms = proc_now_ms() + CLIENT_MS;
-    torture_kill_client(&torture, i++ % CLIENTS);
+    torture_kill_client(&torture, i++ % CLIENTS, true);
 }
 
 static bool all_over(void *ctx)
@@ -150,9 +151,6 @@ Test(everywhere, a_worker_dead_at_any_point_costs_nobody_a_chunk)
         uint32_t here = count - i < WORKERS ? count - i : WORKERS;
         for (uint32_t k = 0; k < here; k++)
             send(k, &points[i + k]);
-        usleep(20000);
-        torture_kill_client(&torture,
-                            i % CLIENTS); /* some points are about those that come and go */
         proc_eventually(all_over, &here, DEATH_MS);
         for (uint32_t k = 0; k < here; k++)
             cr_assert(order[k].over, "%s: a worker doesn't %s", order[k].point->name,
@@ -187,7 +185,7 @@ static void die_as_client(uint32_t i, const struct point *point)
     torture_start_client(&torture, i, NULL);
 }
 
-Test(everywhere, a_client_dead_at_any_point_harms_nobody)
+Test(everywhere, LC_7_a_client_dead_at_any_point_keeps_nobody_waiting)
 {
     uint32_t count = read_points("client");
     start(2);
@@ -197,4 +195,7 @@ Test(everywhere, a_client_dead_at_any_point_harms_nobody)
             torture_quiet(&torture);
     }
     end();
+    for (uint32_t i = 0; i < CLIENTS; i++)
+        cr_expect_lt(spw_load_relaxed(&torture.board->line[i].longest_ms), ANSWER_MS, "client %u",
+                     i);
 }

@@ -147,7 +147,8 @@ void torture_quiet(struct torture *torture);
 /** One kill or stop, chosen by the seed. */
 void torture_strike(struct torture *torture);
 void torture_kill_worker(struct torture *torture, uint32_t k);
-void torture_kill_client(struct torture *torture, uint32_t i);
+/** @followed: a successor is started at once; else after the next quiet point. */
+void torture_kill_client(struct torture *torture, uint32_t i, bool followed);
 void torture_kill_daemon(struct torture *torture);
 void torture_kill_everything(struct torture *torture);
 

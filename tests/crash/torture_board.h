@@ -33,7 +33,8 @@ struct torture_line {
     spw_atomic64 lost_answers; /* nothing came within the limit                                */
     spw_atomic64 unexpected;   /* errors that no death explains                                */
     spw_atomic64 resets;
-    spw_atomic64 failed; /* errors that deaths and fences explain                        */
+    spw_atomic64 longest_ms; /* of all waits for an answer */
+    spw_atomic64 failed;     /* errors that deaths and fences explain                        */
 };
 
 struct torture_board {

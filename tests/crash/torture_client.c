@@ -21,6 +21,8 @@
 #define ANSWER_LIMIT_MS 10000u
 #define WAIT_LIMIT_MS   2000u
 #define RUN_CHUNKS      8u /* longest request */
+#define DAWDLE_EACH_MS  1500u
+#define DAWDLE_MS       400u /* longest stay between a decision and its loads: beyond a fence */
 #define JOBS            16u
 
 static struct {
@@ -32,6 +34,7 @@ static struct {
     uint32_t workers, number; /* clients use all workers, if there are as many */
     uint32_t at;              /* the space in use */
     uint32_t next;            /* block */
+    uint64_t dawdle_ms;       /* when next */
     bool must_attach;
 } me;
 
@@ -123,13 +126,23 @@ static void note(const char *what, uint64_t key, int rc)
     }
 }
 
+static int next_answer(struct spw_completion *out)
+{
+    uint64_t began = actor_now_ms();
+    int rc = actor_next(&me.actor, out, ANSWER_LIMIT_MS);
+    uint64_t ms = actor_now_ms() - began;
+    if (ms > spw_load_relaxed(&me.line->longest_ms))
+        spw_store_relaxed(&me.line->longest_ms, ms);
+    return rc;
+}
+
 /* The answer with @cookie; others belong to jobs that were given up. */
 static int answer(uint32_t kind, uint64_t cookie, struct spw_completion *out)
 {
     uint64_t until = actor_now_ms() + ANSWER_LIMIT_MS;
     int rc;
     do {
-        rc = actor_next(&me.actor, out, ANSWER_LIMIT_MS);
+        rc = next_answer(out);
     } while (rc == 0 && (out->kind != kind || out->cookie != cookie) && actor_now_ms() < until);
     return rc < 0 ? rc : out->kind == kind && out->cookie == cookie ? 0 : -ETIMEDOUT;
 }
@@ -235,8 +248,7 @@ static int gather_answers(struct load *load, int loads)
     uint64_t until = actor_now_ms() + ANSWER_LIMIT_MS;
     struct spw_completion done;
     for (int left = loads; left > 0;) {
-        int rc =
-            actor_now_ms() < until ? actor_next(&me.actor, &done, ANSWER_LIMIT_MS) : -ETIMEDOUT;
+        int rc = actor_now_ms() < until ? next_answer(&done) : -ETIMEDOUT;
         if (rc < 0)
             return rc;
         for (int i = 0; i < loads; i++) {
@@ -291,6 +303,15 @@ static int run_load(const struct load *load, uint64_t first)
     return rc < 0 ? rc : load->status;
 }
 
+/* Now and then an engine hangs inside a step, with a decision. */
+static void dawdle(void)
+{
+    if (actor_now_ms() < me.dawdle_ms)
+        return;
+    usleep((useconds_t)below(DAWDLE_MS) * 1000);
+    me.dawdle_ms = actor_now_ms() + DAWDLE_EACH_MS;
+}
+
 /* Look up and begin in one step: loads begun; 0 a miss, -EAGAIN deferred. */
 static int look_up(struct spw_request *request, struct load *load)
 {
@@ -299,10 +320,12 @@ static int look_up(struct spw_request *request, struct load *load)
     if (rc < 0)
         return rc;
     rc = spw_lookup(request, 0, 0, &decision);
-    if (rc == 0 && decision.action == SPW_ACTION_DEFER)
+    if (rc == 0 && decision.action == SPW_ACTION_DEFER) {
         rc = -EAGAIN;
-    else if (rc == 0 && decision.action == SPW_ACTION_LOAD)
+    } else if (rc == 0 && decision.action == SPW_ACTION_LOAD) {
+        dawdle();
         rc = begin_all(request, &decision, load);
+    }
     int ended = spw_step_end(me.actor.client);
     return rc < 0 ? rc : ended < 0 ? ended : rc;
 }
@@ -376,6 +399,7 @@ static void one_round(void)
 static int live(const struct actor_config *config)
 {
     attach(config);
+    me.dawdle_ms = actor_now_ms() + DAWDLE_EACH_MS;
     while (!spw_load_relaxed(&me.board->quit)) {
         one_round();
         heed_pause();
@@ -408,6 +432,7 @@ static enum torture_found look_at(uint64_t key)
 static int sweep(const struct actor_config *config)
 {
     attach(config);
+    me.dawdle_ms = UINT64_MAX;
     for (uint32_t s = 0; s < spaces(); s++) {
         me.at = s;
         me.actor.space = me.space[s];

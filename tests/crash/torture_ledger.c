@@ -316,5 +316,6 @@ void torture_quiet(struct torture *torture)
     for (uint32_t k = 0; k < torture->options.workers; k++)
         torture_look(torture, k); /* no reset is under way: what is torn was torn by deaths */
     sweep(torture);
+    torture_start_clients(torture);
     spw_store_relaxed(&torture->board->pause, 0);
 }

@@ -250,7 +250,8 @@ bool torture_open(struct torture *torture, const struct torture_options *options
         .run_limit = "500ms",
         .on_stop = "remove",
         .update_records = 64,
-        .lane_slots = 32};
+        .lane_slots = 32,
+        .more = {"--fence-limit", options->seed % 2 ? "200ms" : "1h", NULL}};
     proc_open(&torture->pool, &config);
     setenv("SPW_CRASH_WORKERS", torture->pool.dir, 1);
     proc_spawn(&torture->pool);

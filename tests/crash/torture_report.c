@@ -126,7 +126,7 @@ static void die(struct torture *torture, enum torture_role role, uint32_t n)
     if (role == TORTURE_WORKER)
         torture_kill_worker(torture, n % options->workers);
     else if (role == TORTURE_CLIENT)
-        torture_kill_client(torture, n % options->clients);
+        torture_kill_client(torture, n % options->clients, true);
     else if (role == TORTURE_DAEMON)
         torture_kill_daemon(torture);
     else

@@ -41,7 +41,7 @@ void torture_kill_worker(struct torture *torture, uint32_t k)
     autopsy(torture, k);
 }
 
-void torture_kill_client(struct torture *torture, uint32_t i)
+void torture_kill_client(struct torture *torture, uint32_t i, bool followed)
 {
     struct torture_client *client = &torture->client[i];
     if (!client->pid)
@@ -49,8 +49,12 @@ void torture_kill_client(struct torture *torture, uint32_t i)
     client->killed_ms = proc_now_ms();
     support_kill(client->pid);
     client->pid = 0;
+    client->stopped_ms = 0;
     count_kill(torture, TORTURE_CLIENT);
-    torture_start_client(torture, i, NULL);
+    if (followed)
+        torture_start_client(torture, i, NULL);
+    else
+        client->killed_ms = 0; /* nothing else may clear what it left, either */
 }
 
 void torture_kill_daemon(struct torture *torture)
@@ -109,7 +113,6 @@ void torture_kill_everything(struct torture *torture)
     if (ms >= 0)
         torture_recovered(torture, TORTURE_EVERYTHING, (uint64_t)ms);
     torture_quiet(torture); /* nobody evicts anything: all of it is there */
-    torture_start_clients(torture);
 }
 
 static void stop_somebody(struct torture *torture, enum torture_role role)
@@ -140,7 +143,8 @@ static void kill_somebody(struct torture *torture, enum torture_role role)
         torture_kill_worker(torture, (uint32_t)below(torture, torture->options.workers));
         break;
     case TORTURE_CLIENT:
-        torture_kill_client(torture, (uint32_t)below(torture, torture->options.clients));
+        torture_kill_client(torture, (uint32_t)below(torture, torture->options.clients),
+                            below(torture, 4) != 0);
         break;
     case TORTURE_DAEMON:
         torture_kill_daemon(torture);
