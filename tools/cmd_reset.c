@@ -1,0 +1,245 @@
+/*
+ * spillway reset: empty spaces of a living pool. Takes the client place kept for tools and sends each
+ * worker one command a space, as a client would; written: that client object. A death in between
+ * leaves a space that some workers have emptied and others not: run it again.
+ */
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "shm/alive.h"
+#include "shm/doorbell.h"
+#include "shm/lane.h"
+#include "tier/adopt.h"
+#include "tools/command.h"
+
+#define LIMIT_NS 10000000000ull /* for one worker: it may be coming up */
+#define NAP_US   500u
+
+struct reset_args {
+    struct spw_pool_args pool;
+    char space[256];
+    bool all;
+};
+
+static const struct spw_option options[] = {
+    {"space", NULL, SPW_OPTION_TEXT, offsetof(struct reset_args, space), 0,
+     sizeof((struct reset_args *)0)->space, NULL, NULL, "its number, or its fingerprint"},
+    {"all", NULL, SPW_OPTION_SWITCH, offsetof(struct reset_args, all), 0, 0, NULL, "no",
+     "every space of the pool"},
+};
+
+static const struct spw_command_form form = {
+    .about = "empty spaces of a living pool: none of their chunks is found any more",
+    .more = options,
+    .more_count = sizeof options / sizeof options[0],
+};
+
+/* The place that we have taken, and our lanes to the workers. */
+struct talk {
+    struct spw_pool *pool;
+    struct spw_client_view *view;
+    uint32_t c;
+    uint64_t generation, cookie;
+    struct spw_lane_producer command[SPW_WORKERS_MAX];
+    struct spw_lane_consumer completion[SPW_WORKERS_MAX];
+};
+
+static int talk_begin(struct talk *talk, struct spw_pool *pool, struct spw_error *err)
+{
+    int c = spw_pool_take_client(pool, true, err);
+    if (c < 0)
+        return c;
+    *talk = (struct talk){.pool = pool, .view = &pool->client[c], .c = (uint32_t)c};
+    talk->generation = spw_client_take_over(talk->view);
+    for (uint32_t k = 0; k < pool->geometry.workers; k++) {
+        struct spw_lane_client *mine = &talk->view->head->lane[k];
+        struct spw_lane_worker *theirs = &talk->view->head->worker_lane[k];
+        spw_lane_producer_init(
+            &talk->command[k], talk->view->command + k * talk->view->command_slots,
+            talk->view->command_slots, &mine->command_tail, &theirs->command_head);
+        spw_lane_consumer_init(&talk->completion[k],
+                               talk->view->completion + k * talk->view->completion_slots,
+                               talk->view->completion_slots, &mine->completion_head);
+    }
+    return 0;
+}
+
+/* Worker @k serves us: its incarnation, else 0. */
+static uint64_t serving(const struct talk *talk, uint32_t k)
+{
+    const struct spw_worker_state *state = &talk->pool->ctl->worker[k];
+    const struct spw_feed_head *feed = talk->pool->feed[k];
+    /* [WS-1] acquire: phase before the incarnation it speaks of */
+    bool up = spw_load_acquire(&state->phase) == SPW_WORKER_UP;
+    uint64_t incarnation = spw_feed_incarnation(feed);
+    /* [CL-2] acquire: acknowledged before the lanes are used */
+    bool acked = spw_load_acquire(&feed->acked[talk->c]) == talk->generation;
+    return up && acked && spw_load_relaxed(&state->incarnation) == incarnation ? incarnation : 0;
+}
+
+static void ring(const struct talk *talk, uint32_t k)
+{
+    spw_doorbell_ring(spw_doorbell_low_half(&talk->view->head->lane[k].command_tail),
+                      &talk->pool->feed[k]->asleep);
+}
+
+static void send_reset(struct talk *talk, uint32_t k, uint32_t space, uint64_t incarnation)
+{
+    const struct spw_command head = {.op = SPW_CMD_RESET,
+                                     .generation = (uint32_t)talk->generation,
+                                     .incarnation = (uint32_t)incarnation,
+                                     .space = space,
+                                     .cookie = ++talk->cookie};
+    spw_lane_write(&talk->command[k], 0, &head, sizeof head);
+    spw_lane_send(&talk->command[k], 1);
+}
+
+/* 1 and its status: the answer to what was sent last is there. */
+static int answered(struct talk *talk, uint32_t k, int *out_status)
+{
+    struct spw_done done;
+    while (spw_lane_peek(&talk->completion[k], &done) == 1) {
+        spw_lane_release(&talk->completion[k], 1);
+        if (done.kind == SPW_DONE_RESET && done.cookie == talk->cookie &&
+            done.generation == (uint32_t)talk->generation) {
+            *out_status = done.status;
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static int give_up(const struct talk *talk, uint32_t k, struct spw_error *err)
+{
+    return spw_fail(err, -ETIMEDOUT,
+                    "worker %" PRIu32 " of pool %s has not reset it within %u s; is it stuck?", k,
+                    talk->pool->path.name, (unsigned)(LIMIT_NS / 1000000000));
+}
+
+/* Have worker @k reset @space; one that dies over it is followed by another, which is told anew. */
+static int reset_on(struct talk *talk, uint32_t k, uint32_t space, struct spw_error *err)
+{
+    uint64_t until = spw_monotonic_ns() + LIMIT_NS, told = 0;
+    int status = 0;
+    while (!told || !answered(talk, k, &status)) {
+        uint64_t incarnation = serving(talk, k);
+        if (incarnation && incarnation != told && spw_lane_room(&talk->command[k], 1)) {
+            send_reset(talk, k, space, incarnation);
+            told = incarnation;
+        }
+        /* relaxed: closed for good */
+        if (spw_load_relaxed(&talk->pool->ctl->phase) == SPW_POOL_CLOSED)
+            return spw_fail(err, -EOWNERDEAD, "pool %s was stopped meanwhile",
+                            talk->pool->path.name);
+        if (spw_monotonic_ns() >= until)
+            return give_up(talk, k, err);
+        ring(talk, k);
+        usleep(NAP_US);
+    }
+    return status ? spw_fail(err, status, "worker %" PRIu32 ": %s", k, strerror(-status)) : 0;
+}
+
+/* ---- which ----------------------------------------------------------------------------------- */
+
+static bool is_ready(const struct spw_pool *pool, uint32_t s)
+{
+    /* [SP-1] acquire: ready before the record */
+    return spw_load_acquire(&pool->ctl->space[s].ready) == 1;
+}
+
+static bool is_wanted(const struct spw_pool *pool, uint32_t s, const struct reset_args *args)
+{
+    char number[16];
+    snprintf(number, sizeof number, "%" PRIu32, s);
+    return is_ready(pool, s) && (args->all || strcmp(args->space, number) == 0 ||
+                                 strncmp(args->space, pool->ctl->space[s].record.fingerprint,
+                                         sizeof pool->ctl->space[s].record.fingerprint) == 0);
+}
+
+/* A fingerprint as it may be shown: it came from a client. */
+static void plain_fingerprint(const struct spw_pool *pool, uint32_t s, char out[257])
+{
+    memcpy(out, pool->ctl->space[s].record.fingerprint, 256);
+    out[256] = 0;
+    for (char *letter = out; *letter; letter++)
+        if (*letter < ' ' || *letter == 127)
+            *letter = '?';
+}
+
+static void print(const struct spw_pool *pool, const bool *done, bool json)
+{
+    json_t *spaces = json_array();
+    char name[257];
+    for (uint32_t s = 0; s < SPW_SPACES_MAX; s++) {
+        if (!done[s])
+            continue;
+        plain_fingerprint(pool, s, name);
+        if (json)
+            json_array_append_new(spaces,
+                                  json_pack("{s:i, s:s}", "space", (int)s, "fingerprint", name));
+        else
+            printf("space %" PRIu32 " (%s): reset on %" PRIu32 " %s\n", s, name,
+                   pool->geometry.workers, pool->geometry.workers == 1 ? "worker" : "workers");
+    }
+    if (json) {
+        json_t *root =
+            json_pack("{s:i, s:s, s:O}", "schema", 1, "pool", pool->path.name, "spaces", spaces);
+        json_dumpf(root, stdout, JSON_INDENT(1));
+        putchar('\n');
+        json_decref(root);
+    }
+    json_decref(spaces);
+}
+
+static int reset(struct spw_pool *pool, const struct reset_args *args, struct spw_error *err)
+{
+    bool wanted[SPW_SPACES_MAX], any = false, done[SPW_SPACES_MAX] = {false};
+    struct talk talk;
+    for (uint32_t s = 0; s < SPW_SPACES_MAX; s++)
+        any |= wanted[s] = is_wanted(pool, s, args);
+    if (!any && !args->all)
+        return spw_fail(err, -ESRCH, "pool %s has no space \"%s\"", pool->path.name, args->space);
+    int rc = talk_begin(&talk, pool, err);
+    for (uint32_t s = 0; s < SPW_SPACES_MAX && rc >= 0; s++) {
+        for (uint32_t k = 0; wanted[s] && k < pool->geometry.workers && rc >= 0; k++)
+            rc = reset_on(&talk, k, s, err);
+        done[s] = wanted[s] && rc >= 0;
+    }
+    print(pool, done, args->pool.json);
+    return rc;
+}
+
+int spw_cmd_reset(int argc, char *const *argv)
+{
+    struct reset_args args;
+    struct spw_error err = {0};
+    struct spw_pool_path path;
+    int status = spw_command_args_read(argc, argv, &form, &args.pool, NULL);
+    if (status >= 0)
+        return status;
+    if (args.all == (args.space[0] != 0)) {
+        fprintf(stderr, "spillway reset: say --space N, --space FINGERPRINT or --all\n");
+        return SPW_EXIT_USAGE;
+    }
+    struct spw_pool *pool = calloc(1, sizeof *pool);
+    if (!pool) {
+        fprintf(stderr, "spillway reset: out of memory\n");
+        return SPW_EXIT_FAILED;
+    }
+    int rc =
+        spw_pool_path_init(&path, args.pool.shm_dir, args.pool.pool, (uint32_t)args.pool.uid, &err);
+    if (!rc)
+        rc = spw_pool_attach(&path, SPW_ROLE_CLIENT, SPW_CLIENTS_MAX, pool, &err);
+    if (!rc) {
+        rc = reset(pool, &args, &err);
+        spw_pool_detach(pool);
+    }
+    if (rc < 0)
+        fprintf(stderr, "spillway reset: %s\n", err.text);
+    free(pool);
+    return rc == -ETIMEDOUT ? SPW_EXIT_STUCK : rc < 0 ? spw_exit_of(rc) : SPW_EXIT_OK;
+}
