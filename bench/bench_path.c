@@ -70,6 +70,7 @@ static int start_daemon(struct path *path)
                     (char *)"--chunk-bytes=4KiB",
                     (char *)"--kv-blocks=16",
                     (char *)"--max-clients=4",
+                    (char *)"--on-stop=remove",
                     (char *)"--quiet",
                     NULL};
     bool two = spw_bench_pin(1);

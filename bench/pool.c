@@ -105,6 +105,7 @@ static int create(struct spw_bench_pool *pool, const struct spw_bench_pool_confi
     };
     for (uint32_t k = 0; k < SPW_WORKERS_MAX; k++)
         create.shard_node[k] = -1;
+    create.cold = true;
     int rc =
         spw_pool_path_init(&create.path, spw_keeper_dir(), config->name, (uint32_t)geteuid(), err);
     if (rc == 0)

@@ -46,7 +46,8 @@ struct spw_region_header {
     uint64_t magic;
     uint64_t layout_hash; /* of all sizes and offsets                   */
     uint64_t size_bytes;
-    uint64_t pool_id[2]; /* random, new with every creation            */
+    uint64_t pool_id[2]; /* random: [0] new with every start, [1] of the creation
+                            that filled the shards: a warm start keeps it */
     uint32_t kind;       /* enum spw_region_kind                       */
     uint32_t index;      /* k or c                                     */
     uint32_t page_bytes;
@@ -126,7 +127,9 @@ SPW_LAYOUT_SIZE(struct spw_space_record, 784);
 /* A space of the pool. The record never changes once `ready` is stored; masks only grow. */
 struct spw_space_slot {
     alignas(64) spw_atomic64 ready; /* 1 when the record is whole; release        */
-    uint8_t reserved[56];
+    uint64_t seal;                  /* hash of the record, for the next daemon: equal fingerprints
+                                       must never mean other bytes than they did   */
+    uint8_t reserved[48];
     spw_atomic64 rank_workers[SPW_RANKS_MAX]; /* bit k: worker k keeps parts of this rank */
     struct spw_space_record record;
 };

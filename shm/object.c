@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -104,6 +105,13 @@ int spw_object_unlink(int fd, const char *name, struct spw_error *err)
         return 0;
     if (unlink(name) && errno != ENOENT)
         return spw_fail(err, -errno, "%s: can't remove it: %s", name, strerror(errno));
+    return 0;
+}
+
+int spw_object_rename(const char *from, const char *to, struct spw_error *err)
+{
+    if (rename(from, to))
+        return spw_fail(err, -errno, "%s: can't replace it: %s", to, strerror(errno));
     return 0;
 }
 

@@ -25,6 +25,9 @@ bool spw_object_current(int fd, const char *name);
 /** Unlink @name if it still names the file behind @fd. 0 also when it doesn't. */
 int spw_object_unlink(int fd, const char *name, struct spw_error *err);
 
+/** Let @to name what @from names, in one step; what @to named before is gone then. */
+int spw_object_rename(const char *from, const char *to, struct spw_error *err);
+
 /** Is there room for @bytes more in the pool's directory? 0 or -ENOSPC with wanted, available,
  * path and remedy in @err. */
 int spw_object_room(const struct spw_pool_path *path, uint64_t bytes, struct spw_error *err);

@@ -125,8 +125,10 @@ static int attach_ctl(struct spw_pool *pool, enum spw_pool_role role, struct spw
         return 0;
     /* [PH-1] acquire: phase before what it says is there */
     uint32_t phase = spw_load_acquire(&pool->ctl->phase);
-    if (!alive || phase == SPW_POOL_CLOSED)
+    if (!alive)
         return spw_fail(err, -EOWNERDEAD, "pool \"%s\": its daemon is gone; start spillwayd", name);
+    if (phase == SPW_POOL_CLOSED)
+        return spw_fail(err, -EAGAIN, "pool \"%s\" is being replaced or stopping; try again", name);
     if (phase != SPW_POOL_SERVING)
         return spw_fail(err, -EAGAIN, "pool \"%s\" is not ready: its daemon is starting", name);
     return 0;

@@ -36,7 +36,9 @@ struct spw_pool {
     struct spw_region region_data[SPW_WORKERS_MAX];
     struct spw_region region_client[SPW_CLIENTS_MAX];
     struct spw_region region_kv[SPW_CLIENTS_MAX];
-    int lock_fd; /* opened by attach and create; 0 when zeroed, so never 0 otherwise */
+    int lock_fd;         /* opened by attach and create; 0 when zeroed, so never 0 otherwise */
+    bool warm;           /* daemon: create went on with the shards of a daemon before */
+    char cold_text[252]; /* daemon: why it didn't, though there was something; else empty */
 };
 
 struct spw_pool_config {
@@ -45,12 +47,21 @@ struct spw_pool_config {
     uint32_t mode;
     int64_t gid;
     int32_t shard_node[SPW_WORKERS_MAX]; /* NUMA node of each shard, -1 = any */
+    bool cold;                           /* don't go on with shards of a daemon before */
+    /* warm start: copy the spaces of the pool before, @old, that are to be kept into @pool's ctl,
+       which nobody else sees yet; @old is input. NULL: none is kept */
+    void (*keep_spaces)(void *ctx, struct spw_pool *pool, const struct spw_ctl *old);
+    void *ctx;
 };
 
 /**
  * Daemon: take the pool's name and create all objects; phase is STARTING, every object published.
- * Left-overs of a dead daemon are removed first (their ctl is marked closed), those of a living
- * one refused with -EBUSY and its pid for display. On failure nothing of ours is left behind.
+ *
+ * What a dead daemon left is closed first, and its workers are seen off: they leave within 2 s or are
+ * ended; -EBUSY names one that can't be. Its shards are gone on with (out_pool->warm) where they
+ * are whole and their geometry is the same, unless @config says cold; else everything is removed
+ * and made anew. The pool of a living daemon is refused with -EBUSY and its pid for display. On
+ * failure nothing of ours is left behind, and shards that could be gone on with still can.
  */
 int spw_pool_create(const struct spw_pool_config *config, struct spw_pool *out_pool,
                     struct spw_error *err);

@@ -1,9 +1,9 @@
 /* All objects of a pool, made and removed by the daemon. Shared: the names in the directory, and
- * ctl's phase.
+ * ctl's phase. What a daemon before left is seen to in pool_before.c and pool_adopt.c.
  *
  *   step of create             if the daemon dies after it
- *   lock taken                 an empty lock object; the next start takes it
- *   left-overs removed         same
+ *   lock taken                 an empty lock object, or what was there; the next start takes it
+ *   left-overs removed         same, fewer of them
  *   objects made, version 0    attachers find no ctl; the next start removes all of them
  *   objects published          same, ctl being last
  *   ctl published              a whole pool without daemon: attachers see that the lock is free
@@ -13,6 +13,7 @@
 #include "shm/alive.h"
 #include "shm/crash_point.h"
 #include "shm/object.h"
+#include "shm/process.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -42,7 +43,7 @@ static int refuse_busy(const struct spw_pool_path *path, struct spw_error *err)
                     path->name, path->uid, path->shm_dir);
 }
 
-/* Does a worker or client of a dead daemon still hold its byte? */
+/* Does a client of a dead daemon still hold its byte, or a worker that can't be told? */
 static bool has_survivors(int fd)
 {
     for (uint32_t byte = SPW_LOCK_DAEMON + 1; byte < SPW_LOCK_CLIENT(SPW_CLIENTS_MAX); byte++) {
@@ -52,8 +53,23 @@ static bool has_survivors(int fd)
     return false;
 }
 
+/* The daemon's byte of the lock object @fd is taken: is it the one to keep? -EAGAIN: another. */
+static int settle(const struct spw_pool_config *config, int fd, const char *name,
+                  struct spw_error *err)
+{
+    if (!spw_lock_current(fd, &config->path))
+        return -EAGAIN;
+    int rc = spw_pool_end_before(&config->path, fd, err);
+    if (!rc && has_survivors(fd)) {
+        rc = spw_object_unlink(fd, name, err);
+        return rc ? rc : -EAGAIN;
+    }
+    return rc ? rc : spw_object_set_rights(fd, name, config->mode, config->gid, err);
+}
+
 /* Take the pool's name: the descriptor of a lock object that the name means and whose daemon's
- * byte is ours. Survivors of a dead daemon keep their old lock object, without a name. */
+ * byte is ours. The pool of a dead daemon is over then, and its workers are gone; clients that hold
+ * on to it keep the old lock object, without a name. */
 static int take_name(const struct spw_pool_config *config, struct spw_error *err)
 {
     const struct spw_pool_path *path = &config->path;
@@ -70,12 +86,8 @@ static int take_name(const struct spw_pool_config *config, struct spw_error *err
             rc = refuse_busy(path, err);
         else if (rc)
             spw_fail(err, rc, "%s: can't lock it: %s", name, strerror(-rc));
-        else if (!spw_lock_current(fd, path))
-            rc = -EAGAIN;
-        else if (has_survivors(fd) && !(rc = spw_object_unlink(fd, name, err)))
-            rc = -EAGAIN;
-        else if (!rc)
-            rc = spw_object_set_rights(fd, name, config->mode, config->gid, err);
+        else
+            rc = settle(config, fd, name, err);
         if (!rc)
             return fd;
         spw_lock_close(fd);
@@ -86,50 +98,39 @@ static int take_name(const struct spw_pool_config *config, struct spw_error *err
                     "%s: can't be made, or others keep starting and stopping this pool", name);
 }
 
-/* Whoever is attached to a dead daemon's pool learns from its ctl that this one is over. */
-static void close_old(const struct spw_pool_path *path)
+int spw_pool_remove_objects(const struct spw_pool *pool, bool keep_shards, struct spw_error *err)
 {
-    struct spw_region region = {0};
-    if (spw_region_attach(path, SPW_REGION_CTL, 0, true, sizeof(struct spw_ctl), &region, NULL))
-        return;
-    /* relaxed: it announces nothing but itself */
-    spw_store_relaxed(&((struct spw_ctl *)(void *)region.header)->phase, SPW_POOL_CLOSED);
-    spw_region_detach(&region);
-    SPW_CRASH_POINT("pool.old_closed");
-}
-
-/* Whatever stands under this pool's names, half-made objects too; ctl first. */
-static int remove_old(const struct spw_pool_path *path, struct spw_error *err)
-{
-    static const struct {
+    const struct spw_pool_path *path = &pool->path;
+    const uint32_t kept = keep_shards ? pool->geometry.workers : 0;
+    const struct {
         enum spw_region_kind kind;
-        uint32_t count;
-    } kinds[] = {{SPW_REGION_CTL, 1},
-                 {SPW_REGION_FEED, SPW_WORKERS_MAX},
-                 {SPW_REGION_DATA, SPW_WORKERS_MAX},
-                 {SPW_REGION_CLIENT, SPW_CLIENTS_MAX},
-                 {SPW_REGION_KV, SPW_CLIENTS_MAX}};
-    close_old(path);
+        uint32_t first, count;
+    } kinds[] = {{SPW_REGION_CTL, keep_shards, 1},
+                 {SPW_REGION_FEED, kept, SPW_WORKERS_MAX},
+                 {SPW_REGION_DATA, kept, SPW_WORKERS_MAX},
+                 {SPW_REGION_CLIENT, 0, SPW_CLIENTS_MAX},
+                 {SPW_REGION_KV, 0, SPW_CLIENTS_MAX}};
+    int rc = spw_region_unlink_beside(path, SPW_REGION_CTL, err);
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
-        for (uint32_t index = 0; index < kinds[i].count; index++) {
-            int rc = spw_region_unlink(path, kinds[i].kind, index, NULL, err);
-            if (rc)
-                return rc;
-        }
+        for (uint32_t index = kinds[i].first; !rc && index < kinds[i].count; index++)
+            rc = spw_region_unlink(path, kinds[i].kind, index, NULL, err);
         SPW_CRASH_POINT("pool.old_removed");
     }
-    return 0;
+    return rc;
 }
 
-static int create_objects(const struct spw_pool_config *config,
+int spw_pool_make_objects(const struct spw_pool_config *config,
                           const struct spw_pool_object *object, uint32_t count,
                           const uint64_t *pool_id, struct spw_error *err)
 {
     uint64_t all_bytes = 0;
     for (uint32_t i = 0; i < count; i++)
-        all_bytes += spw_align_up(object[i].size_bytes, (uint64_t)sysconf(_SC_PAGESIZE));
+        if (!object[i].region->header)
+            all_bytes += spw_align_up(object[i].size_bytes, (uint64_t)sysconf(_SC_PAGESIZE));
     int rc = spw_object_room(&config->path, all_bytes, err);
     for (uint32_t i = 0; i < count && !rc; i++) {
+        if (object[i].region->header)
+            continue;
         struct spw_region_config region = {.path = &config->path,
                                            .kind = object[i].kind,
                                            .index = object[i].index,
@@ -143,7 +144,7 @@ static int create_objects(const struct spw_pool_config *config,
     return rc;
 }
 
-static void fill_ctl(struct spw_pool *pool)
+void spw_pool_fill_ctl(struct spw_pool *pool)
 {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
@@ -153,6 +154,7 @@ static void fill_ctl(struct spw_pool *pool)
     spw_store_relaxed(&pool->ctl->daemon_pid, (uint64_t)getpid());
     spw_store_relaxed(&pool->ctl->started_ns,
                       (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec);
+    spw_store_relaxed(&pool->ctl->pid_namespace, spw_process_namespace());
 }
 
 /* Memory of shard k lies on its node where that is wanted and allowed; a refusal costs speed. */
@@ -163,16 +165,36 @@ static void bind_shards(const struct spw_pool_config *config, struct spw_pool *p
                              config->shard_node[k]);
 }
 
-int spw_pool_create(const struct spw_pool_config *config, struct spw_pool *out_pool,
-                    struct spw_error *err)
+/* Nothing is gone on with. */
+static int create_all(struct spw_pool *pool, const struct spw_pool_config *config,
+                      struct spw_error *err)
 {
     struct spw_pool_object object[SPW_POOL_OBJECTS_MAX];
     uint64_t pool_id[2];
+    uint32_t count = spw_pool_objects(pool, object);
+    if (getrandom(pool_id, sizeof pool_id, 0) != (ssize_t)sizeof pool_id)
+        return spw_fail(err, -EIO, "no random bytes for the pool's id");
+    int rc = spw_pool_remove_objects(pool, false, err);
+    if (!rc)
+        rc = spw_pool_make_objects(config, object, count, pool_id, err);
+    if (rc) {
+        spw_pool_unlink(pool, NULL);
+        return rc;
+    }
+    spw_pool_set_pointers(pool);
+    spw_pool_fill_ctl(pool);
+    for (uint32_t i = 0; i < count; i++)
+        spw_region_publish(object[i].region);
+    return 0;
+}
+
+int spw_pool_create(const struct spw_pool_config *config, struct spw_pool *out_pool,
+                    struct spw_error *err)
+{
+    struct spw_region old = {0};
     int rc = spw_geometry_check(&config->geometry, err);
     if (rc)
         return rc;
-    if (getrandom(pool_id, sizeof pool_id, 0) != (ssize_t)sizeof pool_id)
-        return spw_fail(err, -EIO, "no random bytes for the pool's id");
     int fd = take_name(config, err);
     if (fd < 0)
         return fd;
@@ -181,20 +203,16 @@ int spw_pool_create(const struct spw_pool_config *config, struct spw_pool *out_p
     out_pool->path = config->path;
     out_pool->lock_fd = fd;
     spw_pool_take_geometry(out_pool, &config->geometry);
-    uint32_t count = spw_pool_objects(out_pool, object);
-    rc = remove_old(&config->path, err);
-    if (!rc)
-        rc = create_objects(config, object, count, pool_id, err);
+    if (spw_pool_can_adopt(out_pool, config, &old))
+        rc = spw_pool_adopt(out_pool, config, &old, err);
+    else
+        rc = create_all(out_pool, config, err);
+    spw_region_detach(&old);
     if (rc) {
-        spw_pool_unlink(out_pool, NULL);
         spw_pool_detach(out_pool);
         return rc;
     }
-    spw_pool_set_pointers(out_pool);
     bind_shards(config, out_pool);
-    fill_ctl(out_pool);
-    for (uint32_t i = 0; i < count; i++)
-        spw_region_publish(object[i].region);
     SPW_CRASH_POINT("pool.published");
     return 0;
 }

@@ -18,6 +18,8 @@
 #include <unistd.h>
 
 #define ALLOCATE_STEP_BYTES (64ull << 20) /* a signal undoes at most one step */
+#define BLOCK_BYTES         512u          /* of st_blocks                     */
+#define BESIDE              ".new"
 
 static const char *const kind_names[] = {
     [SPW_REGION_CTL] = "ctl", [SPW_REGION_FEED] = "feed", [SPW_REGION_CLIENT] = "client",
@@ -151,6 +153,14 @@ static void fill_header(struct spw_region_header *header, const struct spw_regio
     header->endian = SPW_ENDIAN_MARK;
 }
 
+/* The name under which @config's object is made. */
+static void name_of(const struct spw_region_config *config, char *out)
+{
+    spw_region_name(config->path, config->kind, config->index, out);
+    if (config->beside)
+        strcat(out, BESIDE); /* SPW_PATH_BYTES leaves room for it */
+}
+
 int spw_region_create(const struct spw_region_config *config, struct spw_region *out_region,
                       struct spw_error *err)
 {
@@ -160,7 +170,7 @@ int spw_region_create(const struct spw_region_config *config, struct spw_region 
     uint64_t bytes = spw_align_up(config->size_bytes, page_bytes);
     if (config->size_bytes < sizeof(struct spw_region_header) || bytes > INT64_MAX)
         return spw_fail(err, -EINVAL, "a region of %" PRIu64 " bytes can't be", config->size_bytes);
-    spw_region_name(config->path, config->kind, config->index, name);
+    name_of(config, name);
     int fd = spw_object_create(config->path, name, config->mode, config->gid, err);
     if (fd < 0)
         return fd;
@@ -249,26 +259,19 @@ static int check_header(const struct spw_region *region, const char *name,
     return 0;
 }
 
-int spw_region_attach(const struct spw_pool_path *path, enum spw_region_kind kind, uint32_t index,
-                      bool writable, uint64_t want_bytes, struct spw_region *out_region,
-                      struct spw_error *err)
+/* Map what @fd is and check its header; @name is for words. */
+static int attach_fd(int fd, const char *name, enum spw_region_kind kind, uint32_t index,
+                     bool writable, uint64_t want_bytes, struct spw_region *out_region,
+                     struct spw_error *err)
 {
-    char name[SPW_PATH_BYTES];
     struct spw_region region = {0};
     struct stat st;
-    spw_region_name(path, kind, index, name);
-    int fd = spw_object_open(path, name, writable, err);
-    if (fd < 0)
-        return fd;
-    int rc;
     if (fstat(fd, &st))
-        rc = spw_fail(err, -errno, "%s: %s", name, strerror(errno));
-    else if ((uint64_t)st.st_size < sizeof(struct spw_region_header))
-        rc = spw_fail(err, -EAGAIN, "%s: not ready: %" PRId64 " bytes so far", name,
-                      (int64_t)st.st_size);
-    else
-        rc = map(fd, name, kind, writable, (uint64_t)st.st_size, &region, err);
-    close(fd);
+        return spw_fail(err, -errno, "%s: %s", name, strerror(errno));
+    if ((uint64_t)st.st_size < sizeof(struct spw_region_header))
+        return spw_fail(err, -EAGAIN, "%s: not ready: %" PRId64 " bytes so far", name,
+                        (int64_t)st.st_size);
+    int rc = map(fd, name, kind, writable, (uint64_t)st.st_size, &region, err);
     if (!rc) {
         region.inode = st.st_ino;
         rc = check_header(&region, name, kind, index, want_bytes, err);
@@ -279,6 +282,70 @@ int spw_region_attach(const struct spw_pool_path *path, enum spw_region_kind kin
     }
     *out_region = region;
     return 0;
+}
+
+int spw_region_attach(const struct spw_pool_path *path, enum spw_region_kind kind, uint32_t index,
+                      bool writable, uint64_t want_bytes, struct spw_region *out_region,
+                      struct spw_error *err)
+{
+    char name[SPW_PATH_BYTES];
+    spw_region_name(path, kind, index, name);
+    int fd = spw_object_open(path, name, writable, err);
+    if (fd < 0)
+        return fd;
+    int rc = attach_fd(fd, name, kind, index, writable, want_bytes, out_region, err);
+    close(fd);
+    return rc;
+}
+
+/* Is the opened object exactly as large as it was made, with nothing cut out of it? */
+static int check_whole(int fd, const char *name, uint64_t want_bytes, struct spw_error *err)
+{
+    struct stat st;
+    if (fstat(fd, &st))
+        return spw_fail(err, -errno, "%s: %s", name, strerror(errno));
+    if ((uint64_t)st.st_size != want_bytes)
+        return spw_fail(err, -EBADMSG, "%s: has %" PRId64 " bytes, not %" PRIu64, name,
+                        (int64_t)st.st_size, want_bytes);
+    uint64_t reserved_bytes = (uint64_t)st.st_blocks * BLOCK_BYTES;
+    if (reserved_bytes < want_bytes)
+        return spw_fail(err, -EBADMSG, "%s: has holes: %" PRIu64 " of %" PRIu64 " bytes are there",
+                        name, reserved_bytes, want_bytes);
+    return 0;
+}
+
+int spw_region_adopt(const struct spw_region_config *config, struct spw_region *out_region,
+                     struct spw_error *err)
+{
+    char name[SPW_PATH_BYTES];
+    struct spw_region region = {0};
+    uint64_t bytes = spw_align_up(config->size_bytes, (uint64_t)sysconf(_SC_PAGESIZE));
+    name_of(config, name);
+    int fd = spw_object_open(config->path, name, true, err);
+    if (fd < 0)
+        return fd;
+    int rc = check_whole(fd, name, bytes, err);
+    if (!rc)
+        rc = attach_fd(fd, name, config->kind, config->index, true, bytes, &region, err);
+    if (!rc && region.header->pool_id[1] != config->pool_id[1])
+        rc = spw_fail(err, -EBADMSG, "%s: belongs to another pool", name);
+    if (!rc)
+        rc = spw_object_set_rights(fd, name, config->mode, config->gid, err);
+    close(fd);
+    if (rc) {
+        spw_region_detach(&region);
+        return rc;
+    }
+    *out_region = region;
+    return 0;
+}
+
+int spw_region_take_name(const struct spw_region_config *config, struct spw_error *err)
+{
+    char from[SPW_PATH_BYTES], to[SPW_PATH_BYTES];
+    name_of(config, from);
+    spw_region_name(config->path, config->kind, config->index, to);
+    return spw_object_rename(from, to, err);
 }
 
 /* A forked child has no mapping: what lies at that address now is somebody else's. */
@@ -353,13 +420,12 @@ int spw_region_renew(struct spw_region *region, const struct spw_pool_path *path
     return rc;
 }
 
-int spw_region_unlink(const struct spw_pool_path *path, enum spw_region_kind kind, uint32_t index,
-                      const uint64_t *pool_id, struct spw_error *err)
+/* Unlink @name if it holds an object of @pool_id; NULL = whatever it holds. */
+static int unlink_name(const struct spw_pool_path *path, const char *name, const uint64_t *pool_id,
+                       struct spw_error *err)
 {
-    char name[SPW_PATH_BYTES];
     struct spw_error why;
     uint64_t id[2];
-    spw_region_name(path, kind, index, name);
     int fd = spw_object_open(path, name, false, &why);
     if (fd == -ENOENT)
         return 0;
@@ -375,6 +441,22 @@ int spw_region_unlink(const struct spw_pool_path *path, enum spw_region_kind kin
         rc = spw_object_unlink(fd, name, err);
     close(fd);
     return rc;
+}
+
+int spw_region_unlink(const struct spw_pool_path *path, enum spw_region_kind kind, uint32_t index,
+                      const uint64_t *pool_id, struct spw_error *err)
+{
+    char name[SPW_PATH_BYTES];
+    spw_region_name(path, kind, index, name);
+    return unlink_name(path, name, pool_id, err);
+}
+
+int spw_region_unlink_beside(const struct spw_pool_path *path, enum spw_region_kind kind,
+                             struct spw_error *err)
+{
+    char name[SPW_PATH_BYTES];
+    name_of(&(struct spw_region_config){.path = path, .kind = kind, .beside = true}, name);
+    return unlink_name(path, name, NULL, err);
 }
 
 int spw_region_bind_node(void *start, uint64_t bytes, int32_t node)

@@ -3,7 +3,7 @@
 /*
  * Shared-memory objects: create, publish, attach, unlink.
  *
- *   roles     the daemon creates and unlinks; workers and clients only attach
+ *   roles     the daemon creates, adopts and unlinks; workers and clients only attach
  *   progress  system calls; never on the hot path
  *   crash     a creator that dies leaves an object whose version is 0: attachers answer
  *             "not ready", the next daemon removes it
@@ -41,6 +41,7 @@ struct spw_region_config {
     uint32_t mode;       /* permission bits, set on the descriptor whatever the umask is  */
     int64_t gid;         /* group, -1 = leave                                             */
     uint64_t pool_id[2];
+    bool beside; /* made under the name and ".new", beside an object of that name */
 };
 
 /**
@@ -120,6 +121,21 @@ int spw_region_take_place(struct spw_region *region, struct spw_region *from,
 /** Unmap. NULL and zeroed regions are fine; in a forked child, which has no mapping, only the
  * struct is cleared. */
 void spw_region_detach(struct spw_region *region);
+
+/**
+ * Creator's successor: map an object to go on with it, and give it the rights of @config. All that
+ * spw_region_attach() checks, and -EBADMSG if it hasn't exactly @config's size, isn't wholly
+ * reserved, or another creation made it: pool_id[1] differs.
+ */
+int spw_region_adopt(const struct spw_region_config *config, struct spw_region *out_region,
+                     struct spw_error *err);
+
+/** Give an object that was made beside another its name; whoever has the other one mapped keeps
+ * that. 0 or -errno; a process that dies in it leaves the one or the other. */
+int spw_region_take_name(const struct spw_region_config *config, struct spw_error *err);
+/** Unlink what a creator left beside an object, if anything. */
+int spw_region_unlink_beside(const struct spw_pool_path *path, enum spw_region_kind kind,
+                             struct spw_error *err);
 
 /**
  * Unlink the name of an object, if it still names the object with @pool_id (NULL = whatever is

@@ -20,6 +20,8 @@ static const struct spw_option table[] = {
      "file with sections of key = value; a flag beats it"},
     {"check", NULL, SPW_OPTION_SWITCH, FIELD(check), 0, 0, NULL, NULL,
      "check everything, print the effective values and the plan, and stop"},
+    {"cold", NULL, SPW_OPTION_SWITCH, FIELD(cold), 0, 0, NULL, NULL,
+     "start with empty shards, even if those of a daemon before could be gone on with"},
     {"help", NULL, SPW_OPTION_SWITCH, FIELD(help), 0, 0, NULL, NULL, "print this"},
     {"version", NULL, SPW_OPTION_SWITCH, FIELD(version), 0, 0, NULL, NULL, "print the version"},
 
@@ -41,8 +43,8 @@ static const struct spw_option table[] = {
      "payload of a chunk, a multiple of 64"},
     {"kv-blocks", "pool", SPW_OPTION_COUNT, FIELD(kv_blocks), 1, 1ull << 24, NULL, "256",
      "KV blocks of chunk-bytes in host memory, for each of max-clients; copied from and to"},
-    {"on-stop", "pool", SPW_OPTION_CHOICE, FIELD(on_stop), 0, 0, on_stop_names, "remove",
-     "what a clean stop does with the memory"},
+    {"on-stop", "pool", SPW_OPTION_CHOICE, FIELD(on_stop), 0, 0, on_stop_names, "keep",
+     "what a clean stop does with the memory: the next start goes on with what is kept"},
     {"quiet", "pool", SPW_OPTION_SWITCH, FIELD(quiet), 0, 0, NULL, "no",
      "print errors and warnings only"},
 

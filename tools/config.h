@@ -57,6 +57,7 @@ struct spw_config {
 
     char config_path[256]; /* "" for none */
     bool check;
+    bool cold; /* nothing of a daemon before is gone on with */
     bool help;
     bool version;
     struct spw_options options; /* the table behind it, with origins; points into this struct */

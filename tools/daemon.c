@@ -14,9 +14,11 @@
 #include "shm/alive.h"
 #include "shm/doorbell.h"
 #include "shm/pool.h"
+#include "shm/process.h"
 #include "tools/log.h"
 #include "tools/mail.h"
 #include "tools/plan.h"
+#include "tools/warm.h"
 
 extern char **environ;
 
@@ -27,6 +29,7 @@ extern char **environ;
 #define HEALTHY_NS     5000000000ull /* a worker that lived this long starts anew            */
 #define LOOK_NS        2000000000ull /* at the names and sizes of clients' objects           */
 #define GRACE_NS       1000000000ull /* beyond the drain limit, before a worker is killed    */
+#define HURRY_NS       200000000ull  /* what is left of that after a second signal           */
 
 struct worker_process {
     pid_t pid; /* 0 = none */
@@ -41,9 +44,10 @@ struct worker_process {
 struct daemon {
     const struct spw_config *config;
     char *const *argv;
-    int values_fd; /* the effective values, for workers */
-    volatile sig_atomic_t *stop;
+    int values_fd;               /* the effective values, for workers */
+    volatile sig_atomic_t *stop; /* signals that asked for an end */
     struct spw_pool pool;
+    struct spw_warm_count before; /* what the shards held that this start went on with */
     struct worker_process worker[SPW_WORKERS_MAX];
     uint64_t answered[SPW_CLIENTS_MAX]; /* mailbox seq answered last */
     bool stop_asked;
@@ -65,6 +69,23 @@ static int open_values(const struct spw_config *config)
     return fclose(out) ? -1 : fd;
 }
 
+/* Signals of the terminal or a container's end may come before the worker can handle them: it
+ * takes them up when it does (handle_signals() in spillwayd.c). */
+static int spawn_blocked(pid_t *pid, char *const argv[])
+{
+    posix_spawnattr_t attributes;
+    sigset_t blocked;
+    sigemptyset(&blocked);
+    sigaddset(&blocked, SIGINT);
+    sigaddset(&blocked, SIGTERM);
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setsigmask(&attributes, &blocked);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+    int status = posix_spawn(pid, "/proc/self/exe", NULL, &attributes, argv, environ);
+    posix_spawnattr_destroy(&attributes);
+    return status;
+}
+
 /* "K:ID": a worker joins the pool of this daemon, not one that took its name meanwhile. */
 static int start_worker(struct daemon *daemon, uint32_t k)
 {
@@ -75,14 +96,19 @@ static int start_worker(struct daemon *daemon, uint32_t k)
     char *argv[] = {daemon->argv[0], (char *)"worker", which, (char *)"--config", values, NULL};
     worker->passes_before = spw_load_relaxed(&daemon->pool.feed[k]->passes);
     worker->incarnation_before = spw_load_acquire(&daemon->pool.feed[k]->incarnation);
-    int status = posix_spawn(&worker->pid, "/proc/self/exe", NULL, NULL, argv, environ);
+    int status = spawn_blocked(&worker->pid, argv);
     worker->started_ns = spw_monotonic_ns();
     if (status) {
         worker->pid = 0;
         spw_log(SPW_LOG_ERROR, "worker %u: cannot be started: %s", k, strerror(status));
         return -status;
     }
-    spw_store_relaxed(&daemon->pool.ctl->worker[k].pid, (uint64_t)worker->pid); /* display */
+    struct spw_worker_state *state = &daemon->pool.ctl->worker[k];
+    /* for display, and for the next daemon (shm/pool_before.c): what is read in between fits no
+       process */
+    spw_store_relaxed(&state->start_ticks, 0);
+    spw_store_relaxed(&state->pid, (uint64_t)worker->pid);
+    spw_store_relaxed(&state->start_ticks, spw_process_start_ticks(worker->pid));
     return 0;
 }
 
@@ -210,31 +236,67 @@ static void sleep_on_mail(struct daemon *daemon, uint64_t timeout_ns)
 
 /* ---- start and stop ------------------------------------------------------------------------- */
 
+static int make_pool(struct daemon *daemon, struct spw_pool_config *pool_config,
+                     struct spw_error *err)
+{
+    const struct spw_config *config = daemon->config;
+    spw_plan_pool(config, pool_config);
+    pool_config->keep_spaces = spw_warm_keep_spaces;
+    pool_config->ctx = &daemon->before;
+    int rc = spw_pool_path_init(&pool_config->path, config->shm_dir, config->name,
+                                (uint32_t)geteuid(), err);
+    if (!rc)
+        rc = spw_pool_create(pool_config, &daemon->pool, err);
+    if (!rc && daemon->pool.cold_text[0])
+        spw_log(config->cold ? SPW_LOG_NOTICE : SPW_LOG_WARNING,
+                "cold start, what was there is not gone on with: %s", daemon->pool.cold_text);
+    return rc;
+}
+
 static void start_workers(struct daemon *daemon)
 {
     for (uint32_t k = 0; k < daemon->pool.geometry.workers; k++)
         start_worker(daemon, k);
 }
 
-/* Wait for a worker that was told to leave; one that doesn't by @limit is killed, and named. */
-static int end_worker(struct daemon *daemon, uint32_t k, uint64_t limit)
+/* Until when workers may drain; a second signal shortens it. */
+struct patience {
+    uint64_t since_ns, until_ns;
+    sig_atomic_t signals; /* that were there at the beginning */
+};
+
+static bool is_over(struct patience *patience, sig_atomic_t signals)
+{
+    uint64_t now = spw_monotonic_ns();
+    if (signals > patience->signals && patience->until_ns > now + HURRY_NS)
+        patience->until_ns = now + HURRY_NS;
+    return now >= patience->until_ns;
+}
+
+/* Wait for a worker that was told to leave; one that doesn't in time is killed, and named. */
+static int end_worker(struct daemon *daemon, uint32_t k, struct patience *patience)
 {
     pid_t pid = daemon->worker[k].pid;
     int status = 0;
     if (!pid)
         return 0;
     while (waitpid(pid, &status, WNOHANG) == 0) {
-        if (spw_monotonic_ns() < limit) {
+        if (!is_over(patience, *daemon->stop)) {
             usleep(1000);
             continue;
         }
         spw_log(SPW_LOG_ERROR, "worker %u (pid %d) was stuck after %" PRIu64 " ms and is killed", k,
-                pid, (uint64_t)(daemon->config->drain_limit_ns + GRACE_NS) / 1000000);
+                pid, (spw_monotonic_ns() - patience->since_ns) / 1000000);
         kill(pid, SIGKILL);
         waitpid(pid, &status, 0);
         return 1;
     }
-    return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : 1;
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+        return 0;
+    spw_log(SPW_LOG_ERROR, "worker %u (pid %d) ended badly: %s %d", k, pid,
+            WIFSIGNALED(status) ? "signal" : "status",
+            WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    return 1;
 }
 
 /* Workers see CLOSED, drain and leave. */
@@ -245,9 +307,10 @@ static int stop_workers(struct daemon *daemon)
     spw_store_release(&ctl->phase, SPW_POOL_CLOSED); /* [PH-1] release: before the bell */
     spw_store_release(&ctl->bell, spw_load_relaxed(&ctl->bell) + 1);
     spw_doorbell_ring(&ctl->bell, NULL);
-    uint64_t limit = spw_monotonic_ns() + daemon->config->drain_limit_ns + GRACE_NS;
+    struct patience patience = {.since_ns = spw_monotonic_ns(), .signals = *daemon->stop};
+    patience.until_ns = patience.since_ns + daemon->config->drain_limit_ns + GRACE_NS;
     for (uint32_t k = 0; k < daemon->pool.geometry.workers; k++) {
-        if (end_worker(daemon, k, limit))
+        if (end_worker(daemon, k, &patience))
             result = 1;
         daemon->worker[k].pid = 0;
         spw_store_release(&ctl->worker[k].phase, SPW_WORKER_REAPED); /* [WS-1] */
@@ -265,6 +328,14 @@ static void count_round(struct spw_ctl *ctl)
     spw_add_own(&ctl->rounds, 1);
 }
 
+static void become_ready(struct daemon *daemon)
+{
+    if (daemon->pool.warm)
+        spw_warm_report(&daemon->pool, &daemon->before);
+    spw_store_release(&daemon->pool.ctl->phase, SPW_POOL_SERVING); /* [PH-1] */
+    spw_log(SPW_LOG_NOTICE, "pool \"%s\" is ready", daemon->config->name);
+}
+
 static void serve(struct daemon *daemon)
 {
     bool ready = false;
@@ -272,8 +343,7 @@ static void serve(struct daemon *daemon)
         for (uint32_t k = 0; k < daemon->pool.geometry.workers; k++)
             notice_up(daemon, k);
         if (!ready && all_up(daemon)) {
-            spw_store_release(&daemon->pool.ctl->phase, SPW_POOL_SERVING); /* [PH-1] */
-            spw_log(SPW_LOG_NOTICE, "pool \"%s\" is ready", daemon->config->name);
+            become_ready(daemon);
             ready = true;
         }
         read_mail(daemon);
@@ -305,10 +375,7 @@ int spw_daemon_run(const struct spw_config *config, char *const *argv, volatile 
         spw_log(SPW_LOG_ERROR, "no memory file for the workers' values: %s", strerror(errno));
         goto out;
     }
-    spw_plan_pool(config, pool_config);
-    if (spw_pool_path_init(&pool_config->path, config->shm_dir, config->name, (uint32_t)geteuid(),
-                           &err) ||
-        spw_pool_create(pool_config, &daemon->pool, &err)) {
+    if (make_pool(daemon, pool_config, &err)) {
         spw_log(SPW_LOG_ERROR, "%s", err.text);
         goto out;
     }

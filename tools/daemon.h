@@ -1,7 +1,7 @@
 #ifndef SPW_TOOLS_DAEMON_H
 #define SPW_TOOLS_DAEMON_H
 /*
- * The daemon's own work: make the pool, start and restart workers, answer mailboxes, stop.
+ * The daemon's own work: make the pool or go on with one, start and restart workers, answer mailboxes, stop.
  *
  *   roles     writes ctl, alone; never maps payload for itself, never loads a GPU driver
  *   crash     workers go on while clients live; nothing in ctl is half-true: a space is whole
@@ -14,7 +14,8 @@
 
 #include "tools/config.h"
 
-/** Run a pool in the foreground until *stop is raised. @argv[0] is the workers' name, too.
+/** Run a pool in the foreground until *stop is raised; raised again, the end is hurried. @argv[0] is
+ * the workers' name, too.
  * Exit status: 0 clean, 1 failed (words on stderr). */
 int spw_daemon_run(const struct spw_config *config, char *const *argv, volatile sig_atomic_t *stop);
 

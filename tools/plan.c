@@ -24,6 +24,7 @@ void spw_plan_pool(const struct spw_config *config, struct spw_pool_config *out)
     geometry->kv_block_bytes = geometry->slot_bytes;
     out->mode = (uint32_t)config->mode;
     out->gid = config->gid;
+    out->cold = config->cold;
     for (uint32_t k = 0; k < SPW_WORKERS_MAX; k++)
         out->shard_node[k] = -1;
 }

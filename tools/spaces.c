@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <xxhash.h>
 
 #define NOMINAL_BYTES_MAX (1ull << 50) /* sums of it in 64 bits never wrap */
 
@@ -120,6 +121,32 @@ static int enter_ranks(struct spw_space_slot *space, const uint32_t *rank_worker
     return 0;
 }
 
+static uint64_t seal_of(const struct spw_space_record *record)
+{
+    return XXH3_64bits(record, sizeof *record);
+}
+
+/* Place of the space with this fingerprint, else the first free one; -1: neither. */
+static int find(const struct spw_ctl *ctl, const char *fingerprint)
+{
+    int free = -1;
+    for (int s = 0; s < (int)SPW_SPACES_MAX; s++) {
+        const struct spw_space_slot *space = &ctl->space[s];
+        /* relaxed: only the daemon stores it */
+        if (!spw_load_relaxed(&space->ready))
+            free = free < 0 ? s : free;
+        else if (strcmp(space->record.fingerprint, fingerprint) == 0)
+            return s;
+    }
+    return free;
+}
+
+static bool known(const struct spw_ctl *ctl, const char *fingerprint)
+{
+    int s = find(ctl, fingerprint);
+    return s >= 0 && spw_load_relaxed(&ctl->space[s].ready); /* only the daemon stores it */
+}
+
 int spw_spaces_open(struct spw_ctl *ctl, const struct spw_geometry *geometry,
                     const struct spw_space_record *record, const uint32_t *rank_worker, char *text,
                     size_t text_bytes)
@@ -127,24 +154,70 @@ int spw_spaces_open(struct spw_ctl *ctl, const struct spw_geometry *geometry,
     int status = check_asked(geometry, record, rank_worker, text, text_bytes);
     if (status)
         return status;
-    for (int s = 0; s < (int)SPW_SPACES_MAX; s++) {
-        struct spw_space_slot *space = &ctl->space[s];
-        if (!spw_load_relaxed(&space->ready)) { /* only the daemon stores it */
-            memset(space->rank_workers, 0, sizeof space->rank_workers);
-            status = enter_ranks(space, rank_worker, record->ranks, text, text_bytes);
-            if (status)
-                return status;
-            space->record = *record;
-            spw_store_release(&space->ready, 1); /* [SP-1] release: the record before `ready` */
-            return s;
-        }
-        if (strcmp(space->record.fingerprint, record->fingerprint))
-            continue;
-        status = differs(&space->record, record, text, text_bytes);
-        if (!status)
-            status = enter_ranks(space, rank_worker, record->ranks, text, text_bytes);
-        return status ? status : s;
+    int s = find(ctl, record->fingerprint);
+    if (s < 0) {
+        snprintf(text, text_bytes, "the pool knows %u spaces already, the most it can",
+                 SPW_SPACES_MAX);
+        return -ENOSPC;
     }
-    snprintf(text, text_bytes, "the pool knows %u spaces already, the most it can", SPW_SPACES_MAX);
-    return -ENOSPC;
+    struct spw_space_slot *space = &ctl->space[s];
+    bool there = spw_load_relaxed(&space->ready); /* only the daemon stores it */
+    if (there)
+        status = differs(&space->record, record, text, text_bytes);
+    else
+        memset(space->rank_workers, 0, sizeof space->rank_workers);
+    if (!status)
+        status = enter_ranks(space, rank_worker, record->ranks, text, text_bytes);
+    if (status)
+        return status;
+    if (!there) {
+        space->record = *record;
+        space->seal = seal_of(record);
+        spw_store_release(&space->ready, 1); /* [SP-1] release: the record before `ready` */
+    }
+    return s;
+}
+
+/* ---- of the pool before ---------------------------------------------------------------------- */
+
+/* A worker keeps parts of one rank of a space at most, and there is no other worker or rank. */
+static bool masks_sound(const struct spw_geometry *geometry, uint32_t ranks, const uint64_t *mask)
+{
+    const uint64_t workers = ~0ull >> (64 - geometry->workers);
+    uint64_t taken = 0;
+    for (uint32_t r = 0; r < SPW_RANKS_MAX; r++) {
+        if ((mask[r] & ~workers) || (mask[r] & taken) || (r < ranks ? !mask[r] : mask[r] != 0))
+            return false;
+        taken |= mask[r];
+    }
+    return true;
+}
+
+int spw_spaces_keep(struct spw_ctl *ctl, const struct spw_geometry *geometry, uint32_t s,
+                    const struct spw_space_slot *old, char *text, size_t text_bytes)
+{
+    const struct spw_space_record record = old->record; /* once; only the copy is looked at */
+    uint64_t mask[SPW_RANKS_MAX];
+    for (uint32_t r = 0; r < SPW_RANKS_MAX; r++)
+        mask[r] = spw_load_relaxed(&old->rank_workers[r]);
+    const char *what = NULL;
+    if (spw_load_relaxed(&old->ready) != 1 || old->seal != seal_of(&record))
+        what = "its record isn't what it was";
+    else if (spw_spaces_check(geometry, &record, text, text_bytes))
+        return -EBADMSG;
+    else if (!masks_sound(geometry, record.ranks, mask))
+        what = "which workers keep its ranks makes no sense";
+    else if (known(ctl, record.fingerprint))
+        what = "another space has its fingerprint";
+    if (what) {
+        snprintf(text, text_bytes, "%s", what);
+        return -EBADMSG;
+    }
+    struct spw_space_slot *space = &ctl->space[s];
+    space->record = record;
+    space->seal = seal_of(&record);
+    for (uint32_t r = 0; r < SPW_RANKS_MAX; r++)
+        spw_store_relaxed(&space->rank_workers[r], mask[r]); /* published with ctl */
+    spw_store_relaxed(&space->ready, 1);                     /* likewise           */
+    return 0;
 }

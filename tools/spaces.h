@@ -25,4 +25,14 @@ int spw_spaces_open(struct spw_ctl *ctl, const struct spw_geometry *geometry,
                     const struct spw_space_record *record, const uint32_t *rank_worker, char *text,
                     size_t text_bytes);
 
+/**
+ * Warm start: take @old, which another daemon's ctl held in place @s, over into a ctl that nobody
+ * else sees yet. It is checked as if a client asked for it, against its seal, and against those
+ * that were taken over before.
+ *
+ * 0, or -EBADMSG: damaged; @text says how.
+ */
+int spw_spaces_keep(struct spw_ctl *ctl, const struct spw_geometry *geometry, uint32_t s,
+                    const struct spw_space_slot *old, char *text, size_t text_bytes);
+
 #endif

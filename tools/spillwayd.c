@@ -3,6 +3,7 @@
  * same program, started by the daemon as "spillwayd worker K ...", is a worker.
  */
 #include <signal.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,8 @@ static volatile sig_atomic_t stop;
 static void on_stop(int sig)
 {
     (void)sig;
-    stop = 1;
+    if (stop < SIG_ATOMIC_MAX)
+        stop++;
 }
 
 static void on_child(int sig)
@@ -27,7 +29,7 @@ static void on_child(int sig)
     (void)sig; /* only ends a sleep */
 }
 
-/* The daemon stops on both; a worker follows the daemon, not the terminal. */
+/* The daemon stops on both, at once on a second one; a worker follows the daemon, not the terminal. */
 static void handle_signals(bool worker)
 {
     struct sigaction action = {.sa_handler = on_stop};
@@ -39,6 +41,11 @@ static void handle_signals(bool worker)
     sigaction(SIGCHLD, &action, NULL);
     action.sa_handler = SIG_IGN;
     sigaction(SIGPIPE, &action, NULL);
+    sigset_t ready; /* the daemon starts its workers with these blocked */
+    sigemptyset(&ready);
+    sigaddset(&ready, SIGINT);
+    sigaddset(&ready, SIGTERM);
+    sigprocmask(SIG_UNBLOCK, &ready, NULL);
 }
 
 /* Test builds: SPW_CRASH_DAEMON=POINT:N in the environment kills the daemon, not its workers, at

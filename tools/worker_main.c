@@ -93,6 +93,9 @@ int spw_worker_main(const struct spw_config *config, const char *which, volatile
         spw_log(SPW_LOG_ERROR, "worker %u: the pool was made anew by another daemon", k);
     } else if (spw_lock_take(pool->lock_fd, SPW_LOCK_WORKER(k))) {
         spw_log(SPW_LOG_ERROR, "worker %u: another process is this pool's worker %u", k, k);
+    } else if (spw_load_relaxed(&pool->ctl->phase) == SPW_POOL_CLOSED) {
+        result = 0; /* asked behind the lock: a new daemon looks the other way round, and would
+                       take a shard without a locked worker for one that nobody writes */
     } else {
         result = run(config, pool, k, stop);
     }

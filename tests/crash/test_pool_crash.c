@@ -1,4 +1,5 @@
-/* SM-10: a daemon dies at every step of making or removing its pool; the next start succeeds. */
+/* SM-10: a daemon dies at every step of making, adopting or removing its pool; the next start
+ * succeeds, and goes on with the shards where there were any. */
 #include <criterion/criterion.h>
 #include <dirent.h>
 #include <signal.h>
@@ -14,11 +15,17 @@ TestSuite(pool_crash, .timeout = 120);
 
 #define OBJECTS 6 /* lock, ctl, feed, data, client, kv */
 
-static const char *const create_points[] = {
-    "pool.name_taken",     "pool.old_closed",  "pool.old_removed",
-    "region.created",      "region.allocated", "region.filled",
-    "pool.object_created", "region.published", "pool.published",
-};
+#define MARK 0x5eedu /* what the test writes into a shard */
+
+#define COMMON_POINTS                                                                              \
+    "pool.name_taken", "pool.old_closed", "pool.workers_gone", "pool.old_removed",                 \
+        "region.created", "region.allocated", "region.filled", "pool.object_created",              \
+        "region.published", "pool.published"
+
+static const char *const create_points[] = {COMMON_POINTS};
+static const char *const adopt_points[] = {COMMON_POINTS, "pool.clients_removed",
+                                           "pool.shard_relabelled", "pool.ctl_filled",
+                                           "pool.ctl_renamed"};
 
 static struct spw_pool_config config;
 static struct spw_pool pool;
@@ -83,6 +90,20 @@ static void check_client(const struct life *life)
               err.text);
 }
 
+/* Marks of a shard, in its feed and in its payload. */
+static void mark_shard(void)
+{
+    spw_store_relaxed(&pool.feed[0]->gate, MARK);
+    memset(pool.data[0], 0x5a, 64);
+}
+
+static bool shard_is_marked(void)
+{
+    uint8_t want[64];
+    memset(want, 0x5a, sizeof want);
+    return spw_load_relaxed(&pool.feed[0]->gate) == MARK && !memcmp(pool.data[0], want, 64);
+}
+
 static void check_next_start(const struct life *life)
 {
     cr_assert_eq(spw_pool_create(&config, &pool, &err), 0, "%s %u: %s", life->point, life->nth,
@@ -117,18 +138,44 @@ static unsigned die_everywhere(const char *const *points, size_t count, bool rem
     return deaths;
 }
 
+#define COUNT(points) (sizeof(points) / sizeof *(points))
+
 Test(pool_crash, sm10_death_at_each_step_of_the_first_start, .init = start)
 {
-    unsigned deaths =
-        die_everywhere(create_points, sizeof create_points / sizeof *create_points, false, true);
+    unsigned deaths = die_everywhere(create_points, COUNT(create_points), false, true);
     cr_assert_geq(deaths, 1 + 5 * 6 + 1);
 }
 
-Test(pool_crash, sm10_death_at_each_step_of_a_start_over_left_overs, .init = start)
+Test(pool_crash, sm10_death_at_each_step_of_a_cold_start_over_left_overs, .init = start)
 {
-    unsigned deaths =
-        die_everywhere(create_points, sizeof create_points / sizeof *create_points, false, false);
-    cr_assert_geq(deaths, 1 + 1 + 5 * 6 + 1);
+    config.cold = true;
+    unsigned deaths = die_everywhere(create_points, COUNT(create_points), false, false);
+    cr_assert_geq(deaths, 1 + 2 + 5 * 6 + 1);
+}
+
+/* Whatever step the death was at, the shard is gone on with. */
+Test(pool_crash, sm10_death_at_each_step_of_a_warm_start, .init = start)
+{
+    unsigned deaths = 0;
+    cr_assert_eq(spw_pool_create(&config, &pool, &err), 0, "%s", err.text);
+    mark_shard();
+    for (size_t p = 0; p < COUNT(adopt_points); p++) {
+        bool died = true;
+        for (uint32_t nth = 1; died; nth++) {
+            spw_pool_detach(&pool);
+            struct life life = {adopt_points[p], nth, false};
+            int status = support_wait(support_fork(make_and_die, &life), 10000);
+            cr_assert(status == 0 || status == SUPPORT_SIGNALLED + SIGKILL, "%s %u: %d", life.point,
+                      nth, status);
+            died = status != 0;
+            deaths += died;
+            check_client(&life);
+            check_next_start(&life);
+            cr_assert(pool.warm && shard_is_marked(), "%s %u: %s", life.point, nth, pool.cold_text);
+        }
+    }
+    spw_pool_detach(&pool);
+    cr_assert_eq(deaths, 27);
 }
 
 Test(pool_crash, death_at_each_step_of_a_removal, .init = start)
@@ -178,9 +225,9 @@ Test(pool_crash, death_at_each_step_of_a_tools_removal, .init = start)
 Test(pool_crash, sm10_deaths_in_a_row_pile_up_nothing, .init = start)
 {
     for (uint32_t round = 0; round < 30; round++) {
-        struct life life = {create_points[round % 9], 1 + round % 4, false};
+        struct life life = {adopt_points[round % COUNT(adopt_points)], 1 + round % 4, false};
         support_wait(support_fork(make_and_die, &life), 10000);
-        cr_assert_leq(entries(), OBJECTS);
+        cr_assert_leq(entries(), OBJECTS + 1, "one ctl beside the other");
     }
     check_next_start(&(struct life){"many", 30, false});
     spw_pool_detach(&pool);

@@ -340,6 +340,8 @@ Test(process_start, an_attach_between_a_new_daemons_lock_and_its_first_act_ends_
     cr_assert_eq(spw_region_attach(&pool.seen->path, SPW_REGION_CTL, 0, true, 0, &region, &err), 0);
     spw_store_relaxed(&((struct spw_ctl *)(void *)region.header)->phase, SPW_POOL_CLOSED);
     spw_region_detach(&region);
+    /* from here on it asks again and again, until the daemon is gone, too */
+    spw_lock_drop(pool.seen->lock_fd, SPW_LOCK_DAEMON);
     cr_expect_eq(support_wait(peer, 2000), 2, "it goes on waiting for a worker that is dead");
     close(fd);
     proc_close(&pool);

@@ -83,7 +83,8 @@ Test(config, defaults_hold_without_any_option)
     cr_expect_eq(config.overtake_limit_ns, 5000000000);
     cr_expect_eq(config.fence_limit_ns, 1000000000);
     cr_expect_eq(config.orphan_ns, 60000000000);
-    cr_expect_eq(config.on_stop, SPW_ON_STOP_REMOVE);
+    cr_expect_eq(config.on_stop, SPW_ON_STOP_KEEP);
+    cr_expect(!config.cold);
     cr_expect_eq(spw_options_origin(&config.options, "workers"), SPW_ORIGIN_DEFAULT);
 }
 
@@ -103,14 +104,15 @@ Test(config, every_option_is_taken_from_flags)
     cr_expect_eq(config.store_rate, 2000000000);
     cr_expect_eq(config.queue_chunks, 7);
     cr_assert_eq(
-        parse("--load-rate 1MiB --max-clients 127 --update-ring-records 2 --on-stop keep "
+        parse("--load-rate 1MiB --max-clients 127 --update-ring-records 2 --on-stop remove --cold "
               "--drain-limit=250ms --quiet",
               &config, err, sizeof(err)),
         0, "%s", err);
     cr_expect_eq(config.load_rate, 1048576);
     cr_expect_eq(config.max_clients, 127);
     cr_expect_eq(config.update_records, 2);
-    cr_expect_eq(config.on_stop, SPW_ON_STOP_KEEP);
+    cr_expect_eq(config.on_stop, SPW_ON_STOP_REMOVE);
+    cr_expect(config.cold);
     cr_expect_eq(config.drain_limit_ns, 250000000);
     cr_expect(config.quiet);
     cr_assert_eq(parse("--kv-blocks 9 --command-ring-slots 8 "

@@ -1,0 +1,84 @@
+/* See process.h. Reads /proc; the process is held by a pidfd while it is looked at, so that the
+ * one that was looked at is the one that is signalled. */
+#include "shm/process.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define STAT_BYTES  1024
+#define FIELD_TICKS 22 /* of /proc/PID/stat, counted from 1 */
+#define FIELD_STATE 3  /* first one behind the name         */
+
+/* Is /proc that of this process's own pid namespace? In a new one it may still be the old one's. */
+static bool proc_is_ours(void)
+{
+    char text[32] = "";
+    ssize_t n = readlink("/proc/self", text, sizeof text - 1);
+    return n > 0 && strtol(text, NULL, 10) == getpid();
+}
+
+uint64_t spw_process_start_ticks(pid_t pid)
+{
+    char path[64], text[STAT_BYTES];
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *file = proc_is_ours() ? fopen(path, "re") : NULL;
+    size_t n = file ? fread(text, 1, sizeof text - 1, file) : 0;
+    if (file)
+        fclose(file);
+    text[n] = '\0';
+    char *at = strrchr(text, ')'); /* the name may hold anything */
+    for (int field = FIELD_STATE; at && field <= FIELD_TICKS; field++)
+        at = strchr(at + 1, ' ');
+    return at ? strtoull(at, NULL, 10) : 0;
+}
+
+uint64_t spw_process_namespace(void)
+{
+    struct stat st;
+    return stat("/proc/self/ns/pid", &st) == 0 ? (uint64_t)st.st_ino : 0;
+}
+
+/* The file name of a program, without what the kernel adds to that of a removed file; in @path. */
+static const char *program_name(const char *link, char *path)
+{
+    static const char removed[] = " (deleted)";
+    ssize_t n = readlink(link, path, PATH_MAX - 1);
+    if (n <= 0)
+        return NULL;
+    path[n] = '\0';
+    char *end = path + n - (sizeof removed - 1);
+    if (end > path && strcmp(end, removed) == 0)
+        *end = '\0';
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static bool same_program(pid_t pid)
+{
+    char link[64], path[2][PATH_MAX];
+    snprintf(link, sizeof link, "/proc/%d/exe", (int)pid);
+    const char *theirs = program_name(link, path[0]);
+    const char *ours = program_name("/proc/self/exe", path[1]);
+    return theirs && ours && strcmp(theirs, ours) == 0;
+}
+
+int spw_process_kill(uint64_t pid, uint64_t start_ticks)
+{
+    if (pid <= 1 || pid > INT_MAX || (pid_t)pid == getpid() || start_ticks == 0)
+        return -ESRCH;
+    int fd = (int)syscall(SYS_pidfd_open, (pid_t)pid, 0);
+    if (fd < 0)
+        return errno == ENOSYS ? -ESRCH : -errno;
+    int rc = -ESRCH;
+    if (spw_process_start_ticks((pid_t)pid) == start_ticks && same_program((pid_t)pid))
+        rc = syscall(SYS_pidfd_send_signal, fd, SIGKILL, NULL, 0) == 0 ? 0 : -errno;
+    close(fd);
+    return rc;
+}
