@@ -298,10 +298,10 @@ static int bench_changes(struct spw_bench_run *run)
         .capacity_chunks = (uint32_t)spw_bench_size(run, 1u << 16, 1u << 12),
         .reserve_chunks = 1024,
         .slot_bytes = 64,
-        .fill = change_rounds,
-        .ctx = &change,
     };
     int rc = spw_bench_pool_open(&config, &pool);
+    if (rc == 0)
+        rc = spw_bench_pool_fill(pool, change_rounds, &change);
     if (rc == 0)
         spw_bench_report(run,
                          &(struct spw_bench_line){"table", "shard_change_b96", "ns", &change.ours,

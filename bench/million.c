@@ -82,6 +82,14 @@ static int open_spaces(struct spw_million *million)
     return 0;
 }
 
+static int attach(struct spw_million *million)
+{
+    spw_bench_pool_serve(million->pool);
+    int rc = spw_bench_pool_attach(million->pool, &million->client);
+    spw_bench_pool_serve_end(million->pool);
+    return rc < 0 ? rc : open_spaces(million);
+}
+
 static int open_all(struct spw_million *million, const struct spw_bench_run *run)
 {
     million->random = 88172645463325252u;
@@ -92,18 +100,17 @@ static int open_all(struct spw_million *million, const struct spw_bench_run *run
         .reserve_chunks = 64,
         .slot_bytes = 64,
         .kv_blocks = 64,
-        .fill = fill,
-        .ctx = million,
     };
     int rc = spw_bare_table_open(&million->bare, config.capacity_chunks);
     if (rc == 0)
         rc = spw_bench_pool_open(&config, &million->pool);
-    if (rc < 0)
-        return rc;
-    spw_bench_pool_serve(million->pool);
-    rc = spw_bench_pool_attach(million->pool, &million->client);
-    spw_bench_pool_serve_end(million->pool);
-    return rc < 0 ? rc : open_spaces(million);
+    if (rc == 0)
+        rc = attach(million);
+    spw_detach(million->client); /* the spaces stay open: only their chunks are adopted */
+    million->client = NULL;
+    if (rc == 0)
+        rc = spw_bench_pool_fill(million->pool, fill, million);
+    return rc < 0 ? rc : attach(million);
 }
 
 int spw_million_get(const struct spw_bench_run *run, struct spw_million **out_million)

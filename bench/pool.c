@@ -44,13 +44,19 @@ static bool nobody_died(void *ctx, uint32_t c, uint64_t generation)
 
 /* ---- the daemon's part ----------------------------------------------------------------------- */
 
-static void open_space(struct spw_bench_pool *pool, const struct open_space_mail *asked)
+/* Its number. */
+static uint32_t open_space(struct spw_bench_pool *pool, const struct open_space_mail *asked)
 {
-    struct spw_space_slot *slot = &pool->daemon.ctl->space[pool->spaces];
+    struct spw_space_slot *space = pool->daemon.ctl->space;
+    for (uint32_t s = 0; s < pool->spaces; s++)
+        if (!memcmp(&space[s].record, &asked->record, sizeof asked->record))
+            return s;
+    struct spw_space_slot *slot = &space[pool->spaces];
     slot->record = asked->record;
     for (uint32_t r = 0; r < asked->record.ranks; r++)
         spw_store_relaxed(&slot->rank_workers[r], 1); /* before `ready` */
     spw_store_release(&slot->ready, 1);               /* [SP-1] */
+    return pool->spaces++;
 }
 
 static void answer_mail(struct spw_bench_pool *pool)
@@ -63,8 +69,7 @@ static void answer_mail(struct spw_bench_pool *pool)
         if (seq == pool->answered[c])
             continue;
         memcpy(&asked, client->mailbox.bytes, sizeof asked);
-        open_space(pool, &asked);
-        spw_store_relaxed(&reply->value, pool->spaces++); /* before its seq, all three */
+        spw_store_relaxed(&reply->value, open_space(pool, &asked)); /* before its seq, all three */
         spw_store_relaxed(&reply->status, 0);
         spw_store_relaxed(&reply->generation, spw_load_relaxed(&client->generation));
         spw_store_release(&reply->seq, seq); /* [MB-2] */
@@ -117,21 +122,6 @@ static int create(struct spw_bench_pool *pool, const struct spw_bench_pool_confi
     return rc;
 }
 
-static int fill(struct spw_bench_pool *pool, const struct spw_bench_pool_config *config,
-                struct spw_error *err)
-{
-    struct spw_shard_config shard_config = {
-        .pool = &pool->mapped, .fence_limit_ns = LONG_NS, .client_dead = nobody_died};
-    struct spw_shard *shard = NULL;
-    if (!config->fill)
-        return 0;
-    int rc = spw_shard_open(&shard_config, &shard, err);
-    if (rc == 0)
-        rc = config->fill(shard, config->ctx);
-    spw_shard_close(shard);
-    return rc;
-}
-
 static int start_worker(struct spw_bench_pool *pool, struct spw_error *err)
 {
     const struct spw_host_copier_config copier = {.in_flight = {8, 8}};
@@ -161,8 +151,6 @@ int spw_bench_pool_open(const struct spw_bench_pool_config *config,
         return -ENOMEM;
     int rc = create(pool, config, &err);
     if (rc == 0)
-        rc = fill(pool, config, &err);
-    if (rc == 0)
         rc = start_worker(pool, &err);
     if (rc < 0) {
         fprintf(stderr, "spw-bench: pool %s: %s (%d)\n", config->name, err.text, rc);
@@ -174,13 +162,40 @@ int spw_bench_pool_open(const struct spw_bench_pool_config *config,
     return 0;
 }
 
+static void end_worker(struct spw_bench_pool *pool)
+{
+    spw_worker_close(pool->worker);
+    if (pool->copier.ops)
+        pool->copier.ops->close(pool->copier.copier);
+    pool->worker = NULL;
+    pool->copier.ops = NULL;
+}
+
+int spw_bench_pool_fill(struct spw_bench_pool *pool,
+                        int (*fill)(struct spw_shard *shard, void *ctx), void *ctx)
+{
+    struct spw_error err = {0};
+    struct spw_shard_config config = {
+        .pool = &pool->mapped, .fence_limit_ns = LONG_NS, .client_dead = nobody_died};
+    struct spw_shard *shard = NULL;
+    end_worker(pool);
+    int rc = spw_shard_open(&config, &shard, &err);
+    if (rc == 0)
+        rc = fill(shard, ctx);
+    spw_shard_close(shard);
+    if (rc == 0)
+        rc = start_worker(pool, &err);
+    say_up(pool);
+    if (rc < 0)
+        fprintf(stderr, "spw-bench: filling: %s (%d)\n", err.text, rc);
+    return rc;
+}
+
 void spw_bench_pool_close(struct spw_bench_pool *pool)
 {
     if (!pool)
         return;
-    spw_worker_close(pool->worker);
-    if (pool->copier.ops)
-        pool->copier.ops->close(pool->copier.copier);
+    end_worker(pool);
     spw_pool_detach(&pool->mapped);
     if (pool->daemon.ctl)
         spw_pool_unlink(&pool->daemon, NULL);

@@ -17,15 +17,17 @@ struct spw_bench_pool_config {
     uint32_t reserve_chunks;
     uint32_t slot_bytes;
     uint32_t kv_blocks; /* of slot_bytes each */
-    /* The shard before its worker adopts it: what is READY then stays. NULL: left empty. */
-    int (*fill)(struct spw_shard *shard, void *ctx);
-    void *ctx;
 };
 
 /** 0, or -errno with words on stderr. */
 int spw_bench_pool_open(const struct spw_bench_pool_config *config,
                         struct spw_bench_pool **out_pool);
 void spw_bench_pool_close(struct spw_bench_pool *pool);
+
+/** Between two workers: @fill gets the shard. What is READY afterwards, and of a space that is open,
+ * the next worker adopts. Not while being served. */
+int spw_bench_pool_fill(struct spw_bench_pool *pool,
+                        int (*fill)(struct spw_shard *shard, void *ctx), void *ctx);
 
 /** All objects, writable: the daemon's mapping. */
 const struct spw_pool *spw_bench_pool_objects(const struct spw_bench_pool *pool);
@@ -42,7 +44,8 @@ void spw_bench_pool_serve_end(struct spw_bench_pool *pool);
 
 /** Attach a client while being served. */
 int spw_bench_pool_attach(struct spw_bench_pool *pool, struct spw_client **out_client);
-/** Open a space, size_bytes and rank 0 on worker 0 filled in; -EINVAL: it is not number @number. */
+/** Open a space, size_bytes and rank 0 on worker 0 filled in; -EINVAL: it is not number @number.
+ * Equal ones are the same space. */
 int spw_bench_pool_space(struct spw_bench_pool *pool, struct spw_client *client, uint32_t number,
                          struct spw_space_config *config, struct spw_space **out_space);
 

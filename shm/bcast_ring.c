@@ -6,12 +6,19 @@
  *   a payload word        the slot's old record is spoilt, and the gate says so
  *   seq                   the record is published: readers poll the slots, not the tail
  *   tail                  the batch is published
+ *
+ *   step of afresh        if the writer dies after it
+ *   gate                  readers are lapped; the next one finds the ring as wrong, begins beyond it
+ *   a sequence            same
+ *   tail                  the ring is in order
  */
 #include "shm/bcast_ring.h"
 
 #include "shm/crash_point.h"
 
 #define RECORD_WORDS 3
+#define AFRESH_STEP  (1ull << 40) /* further than what was published and can't be found any more */
+#define DAMAGE_FROM  (1ull << 56) /* no ring that starts at 1 lives so long */
 
 static bool is_power_of_two(uint32_t value)
 {
@@ -22,6 +29,17 @@ static bool is_power_of_two(uint32_t value)
 static bool seq_fits(uint64_t seq, uint32_t i, uint32_t mask)
 {
     return ((seq - 1) & mask) == i;
+}
+
+/* Is every position that is there one of the last lap before @highest? A slot never used counts as
+ * position 0. */
+static bool one_lap(const struct spw_ring_slot *slot, uint32_t records, uint64_t tail,
+                    uint64_t highest)
+{
+    for (uint32_t i = 0; i < records; i++)
+        if (highest - spw_load_relaxed(&slot[i].seq) >= records)
+            return false;
+    return highest - tail < records;
 }
 
 int spw_bcast_writer_init(struct spw_bcast_writer *writer, struct spw_feed_head *head,
@@ -40,7 +58,9 @@ int spw_bcast_writer_init(struct spw_bcast_writer *writer, struct spw_feed_head 
         if (seq_fits(seq, i, records - 1) && spw_pos_before(highest, seq))
             highest = seq;
     }
-    if (spw_pos_before(gate, highest))
+    /* a batch has at most gate_records, and its gate is rounded up to a multiple of them */
+    if (!one_lap(slot, records, tail, highest) || spw_pos_before(gate, highest) ||
+        gate - highest >= 2 * (uint64_t)gate_records)
         return -EBADMSG;
     *writer = (struct spw_bcast_writer){.slot = slot,
                                         .gate_at = &head->gate,
@@ -57,16 +77,45 @@ int spw_bcast_writer_init(struct spw_bcast_writer *writer, struct spw_feed_head 
     return 0;
 }
 
-/* Every slot as if the positions up to @tail had been published, with payload 0. */
+uint64_t spw_bcast_later(uint64_t found, uint64_t position)
+{
+    return position < DAMAGE_FROM && spw_pos_before(found, position) ? position : found;
+}
+
+uint64_t spw_bcast_afresh_begin(struct spw_feed_head *head, const struct spw_ring_slot *slot,
+                                uint32_t records, uint64_t found)
+{
+    /* relaxed: whoever wrote them is dead and gone */
+    found = spw_bcast_later(found, spw_load_relaxed(&head->tail));
+    found = spw_bcast_later(found, spw_load_relaxed(&head->gate));
+    for (uint32_t i = 0; i < records; i++)
+        found = spw_bcast_later(found, spw_load_relaxed(&slot[i].seq));
+    uint64_t tail = spw_align_up(found + 1, AFRESH_STEP);
+    spw_store_relaxed(&head->gate, tail);
+    SPW_CRASH_POINT("bcast.afresh_gate_stored");
+    /* [UR-2] release fence: gate before the cells that it speaks of are written */
+    spw_fence_release();
+    return tail;
+}
+
+void spw_bcast_afresh_end(struct spw_feed_head *head, struct spw_ring_slot *slot, uint32_t records,
+                          uint64_t tail)
+{
+    for (uint64_t back = 0; back < records; back++) {
+        uint64_t pos = tail - back;
+        /* relaxed: the gate covers it, nobody takes its record */
+        spw_store_relaxed(&slot[(pos - 1) & (records - 1)].seq, pos);
+        SPW_CRASH_POINT("bcast.afresh_seq_stored");
+    }
+    /* [UR-3] release: sequences before the tail */
+    spw_store_release(&head->tail, tail);
+}
+
 void spw_bcast_start_at(struct spw_feed_head *head, struct spw_ring_slot *slot, uint32_t records,
                         uint64_t tail)
 {
     spw_store_relaxed(&head->gate, tail);
-    for (uint64_t back = 0; back < records; back++) {
-        uint64_t pos = tail - back;
-        spw_store_relaxed(&slot[(pos - 1) & (records - 1)].seq, pos);
-    }
-    spw_store_relaxed(&head->tail, tail);
+    spw_bcast_afresh_end(head, slot, records, tail);
 }
 
 static void store_record(struct spw_ring_slot *slot, const struct spw_record *record, uint64_t pos)

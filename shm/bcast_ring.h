@@ -51,10 +51,25 @@ struct spw_bcast_reader {
  * (zeroed) ring starts at position 1; after a crash the highest sequence in the slots or tail
  * counts, the gate is taken over as it is. Also stores the tail found. @records and @gate_records
  * are powers of two, gate_records < records (1-record rings are refused with -EINVAL).
- * -EBADMSG: a sequence that can't be in its slot, or lies beyond the gate: no writer left that.
+ * -EBADMSG: a sequence that can't be in its slot, isn't of the last lap or lies beyond the gate, or a
+ * gate further ahead than a batch moves it: no writer left that.
  */
 int spw_bcast_writer_init(struct spw_bcast_writer *writer, struct spw_feed_head *head,
                           struct spw_ring_slot *slot, uint32_t records, uint32_t gate_records);
+
+/**
+ * Begin to make a ring afresh that spw_bcast_writer_init() refused: choose a tail beyond every
+ * position found in it and beyond @found, which its caller has seen elsewhere, and store the gate
+ * that says so: who reads the ring now is lapped. Numbers that no ring lives long enough to reach
+ * are taken for damage. Returns the tail. The ring stays refused until the other half is done.
+ */
+uint64_t spw_bcast_afresh_begin(struct spw_feed_head *head, const struct spw_ring_slot *slot,
+                                uint32_t records, uint64_t found);
+/** The other half: sequences and tail as if positions up to @tail had been published. */
+void spw_bcast_afresh_end(struct spw_feed_head *head, struct spw_ring_slot *slot, uint32_t records,
+                          uint64_t tail);
+/** The later of two positions, one that can only be damage not counting. */
+uint64_t spw_bcast_later(uint64_t found, uint64_t position);
 
 /** Set an unused ring's start, so that tests begin near a wrap: next position is @tail + 1. */
 void spw_bcast_start_at(struct spw_feed_head *head, struct spw_ring_slot *slot, uint32_t records,

@@ -10,10 +10,17 @@
 #include <string.h>
 
 #include "shm/crash_point.h"
-#include "tier/shard_impl.h"
+#include "tier/counters.h"
+#include "tier/entry_check.h"
+#include "tier/quarantine.h"
 
 /* Stores of one job become READY one after the other, head of the chain first. */
 #define RECENCY_RUN 64u
+
+static void count(struct spw_shard *shard, enum spw_worker_counter counter, uint64_t amount)
+{
+    spw_add_own(&shard->feed->counter[counter], amount);
+}
 
 /* What the table said of a slot, as far as it can be trusted. */
 static void read_raw(const struct spw_table *table, uint32_t slot, struct spw_entry_copy *copy,
@@ -31,50 +38,33 @@ static void read_raw(const struct spw_table *table, uint32_t slot, struct spw_en
     };
 }
 
-/* Could the predecessor have given this version? It gathers few records before it publishes.
- * 0 is that of a slot never used. */
-static bool version_sane(const struct spw_shard *shard, uint64_t version)
-{
-    return version == 0 || !spw_pos_before(shard->news.writer.tail + SPW_NEWS_MAX, version);
-}
-
-/* Is this the entry of a chunk whose bytes are whole, as its author left it? */
-static bool chunk_sane(const struct spw_shard *shard, const struct spw_entry_copy *copy)
-{
-    uint64_t digest[2];
-    if (copy->key_bytes == 0 || copy->chunk_bytes > shard->pool->geometry.slot_bytes)
-        return false;
-    spw_chunk_digest(copy->space, copy->group, copy->key, copy->key_bytes, digest);
-    bool filled = copy->state == SPW_READY ? copy->fill == copy->version
-                                           : spw_pos_before(copy->fill, copy->version);
-    return copy->fill != 0 && filled && digest[0] == copy->digest[0] &&
-           digest[1] == copy->digest[1];
-}
-
-/* FREE, READY with all that belongs to it, or RETIRED, loadable or not. */
-static bool trusted(const struct spw_shard *shard, const struct spw_entry_copy *copy)
-{
-    if (!version_sane(shard, copy->version))
-        return false;
-    if (copy->state == SPW_FREE || (copy->state == SPW_RETIRED && copy->fill == 0))
-        return true;
-    return copy->state != SPW_FILLING && chunk_sane(shard, copy);
-}
-
 /* Bring one entry into a state that may be trusted. */
-static void repair_entry(struct spw_shard *shard, uint32_t slot)
+static void repair_entry(struct spw_shard *shard, uint32_t slot,
+                         const struct spw_entry_rules *rules)
 {
     struct spw_entry_copy copy;
     bool whole;
     read_raw(&shard->table, slot, &copy, &whole);
-    if (whole && trusted(shard, &copy))
+    bool sound = whole && spw_entry_check(&copy, rules) == SPW_ENTRY_SOUND;
+    if (sound && copy.state != SPW_FILLING)
         return;
-    if (!version_sane(shard, copy.version))
+    if (copy.version != 0 && spw_pos_before(rules->version_max, copy.version))
         copy.version = 0;
     copy.state = SPW_RETIRED;
     copy.fill = 0; /* nobody can load it */
     spw_table_write(&shard->table, slot, &copy, NULL);
     SPW_CRASH_POINT("adopt.entry_repaired");
+    if (!sound)
+        count(shard, SPW_WORKER_dropped, 1);
+}
+
+static void repair(struct spw_shard *shard)
+{
+    const struct spw_entry_rules rules = {.space = shard->pool->ctl->space,
+                                          .slot_bytes = shard->pool->geometry.slot_bytes,
+                                          .version_max = shard->news.writer.tail + SPW_NEWS_MAX};
+    for (uint32_t slot = 0; slot < shard->slots; slot++)
+        repair_entry(shard, slot, &rules);
 }
 
 static uint32_t state_of(const struct spw_shard *shard, uint32_t slot)
@@ -110,6 +100,7 @@ static void rebuild_index(struct spw_shard *shard)
             copy.state = SPW_RETIRED;
             copy.fill = 0;
             spw_table_write(&shard->table, slot, &copy, NULL);
+            count(shard, SPW_WORKER_dropped, 1);
         }
         spw_shard_index_put(shard, copy.digest, slot);
     }
@@ -160,7 +151,24 @@ static void retire_anew(struct spw_shard *shard, uint32_t slot)
     SPW_CRASH_POINT("adopt.retired_in_table");
     struct spw_update update = retired_update(shard, &copy);
     spw_news_add(shard, &update);
-    spw_slot_list_add(&shard->retired, slot);
+}
+
+/* Quarantine first, so that what leaves it later is older than all that is in the list then. */
+static void retire_all_anew(struct spw_shard *shard)
+{
+    for (uint32_t slot = 0; shard->quarantine.stands && slot < shard->slots; slot++) {
+        if (state_of(shard, slot) != SPW_RETIRED || !spw_quarantine_wants(shard, slot))
+            continue;
+        retire_anew(shard, slot);
+        spw_quarantine_add(shard, slot);
+    }
+    for (uint32_t slot = 0; slot < shard->slots; slot++) {
+        if (state_of(shard, slot) != SPW_RETIRED || spw_quarantine_wants(shard, slot))
+            continue;
+        retire_anew(shard, slot);
+        spw_slot_list_add(&shard->retired, slot);
+    }
+    spw_shard_flush(shard);
 }
 
 /* READY slots by the run in which they were stored, later runs last; in a run the first stored
@@ -174,22 +182,26 @@ static int by_age(const void *left, const void *right)
     return a[0] == b[0] ? 0 : spw_pos_before(b[0], a[0]) ? -1 : 1;
 }
 
+/* And the list of FREE slots. */
 static int rebuild_recency(struct spw_shard *shard, struct spw_error *err)
 {
     uint64_t(*ready)[2] = malloc(shard->slots * sizeof *ready);
     if (!ready)
         return spw_fail(err, -ENOMEM, "no memory to sort %u slots by age", shard->slots);
-    uint32_t count = 0;
+    uint32_t ready_count = 0;
     for (uint32_t slot = 0; slot < shard->slots; slot++) {
+        if (state_of(shard, slot) == SPW_FREE)
+            spw_slot_list_add(&shard->free, slot);
         if (state_of(shard, slot) != SPW_READY)
             continue;
-        ready[count][0] = spw_load_relaxed(&shard->table.entry[slot].fill);
-        ready[count++][1] = slot;
+        ready[ready_count][0] = spw_load_relaxed(&shard->table.entry[slot].fill);
+        ready[ready_count++][1] = slot;
     }
-    qsort(ready, count, sizeof *ready, by_age);
-    for (uint32_t i = 0; i < count; i++)
+    qsort(ready, ready_count, sizeof *ready, by_age);
+    for (uint32_t i = 0; i < ready_count; i++)
         spw_slot_list_add(&shard->recency, (uint32_t)ready[i][1]);
     free(ready);
+    count(shard, SPW_WORKER_adopted, ready_count);
     return 0;
 }
 
@@ -202,28 +214,47 @@ static void end_stream(struct spw_stream *stream)
     spw_store_relaxed(&stream->rate_bytes_per_s, 0);
 }
 
+/* A step that is fenced beyond the one its client is in can only be damage; it would void all that
+ * the client does from now on. */
+static void check_fences(struct spw_shard *shard)
+{
+    for (uint32_t c = 0; c < shard->pool->geometry.clients; c++) {
+        const struct spw_client_head *client = shard->pool->client[c].head;
+        uint64_t fenced = spw_load_relaxed(&shard->feed->fenced[c]);
+        if (client && fenced != 0 && spw_pos_before(spw_load_relaxed(&client->step), fenced))
+            spw_store_relaxed(&shard->feed->fenced[c], 0); /* relaxed: only this worker writes it */
+    }
+}
+
+/* ctl repeats it: what of the two is later was seen by somebody. 0 is that of no worker. */
+static uint64_t next_incarnation(const struct spw_shard *shard)
+{
+    uint64_t own = spw_load_relaxed(&shard->feed->incarnation);
+    uint64_t repeated = spw_load_relaxed(&shard->pool->ctl->worker[shard->k].incarnation);
+    uint64_t next = (repeated != 0 && spw_pos_before(own, repeated) ? repeated : own) + 1;
+    return next != 0 ? next : 1;
+}
+
 int spw_shard_adopt(struct spw_shard *shard, struct spw_error *err)
 {
-    for (uint32_t slot = 0; slot < shard->slots; slot++)
-        repair_entry(shard, slot);
+    if (spw_quarantine_begin(shard) < 0)
+        return spw_fail(err, -ENOMEM, "no memory for the copying bits of a dead worker");
+    repair(shard);
     SPW_CRASH_POINT("adopt.repaired");
     rebuild_index(shard);
     SPW_CRASH_POINT("adopt.index_rebuilt");
-    shard->incarnation = spw_load_relaxed(&shard->feed->incarnation) + 1;
+    shard->incarnation = next_incarnation(shard);
     /* [AD-1] release: the table is repaired */
     spw_store_release(&shard->feed->incarnation, shard->incarnation);
     SPW_CRASH_POINT("adopt.incarnation_stored");
     fill_positions(shard);
     SPW_CRASH_POINT("adopt.positions_filled");
-    for (uint32_t slot = 0; slot < shard->slots; slot++) {
-        if (state_of(shard, slot) == SPW_RETIRED)
-            retire_anew(shard, slot);
-        else if (state_of(shard, slot) == SPW_FREE)
-            spw_slot_list_add(&shard->free, slot);
-    }
-    spw_shard_flush(shard);
+    retire_all_anew(shard);
     SPW_CRASH_POINT("adopt.retired_anew");
-    spw_claims_clear_own(&shard->claims);
+    if (!shard->quarantine.stands)
+        spw_claims_clear_own(&shard->claims);
+    check_fences(shard);
     end_stream(&shard->feed->stream);
+    spw_quarantine_mark(shard);
     return rebuild_recency(shard, err);
 }

@@ -6,7 +6,11 @@
  *   order     repair the table (what isn't wholly READY or FREE becomes RETIRED, nothing becomes
  *             FREE), rebuild the index, store the next incarnation [AD-1], publish records without
  *             key up to the highest version in the table, retire every RETIRED entry anew, clear
- *             the copying bits (tests/model/snapshot.pml)
+ *             the copying bits (tests/model/snapshot.pml). What a dead worker's transfers may still
+ *             write or read stays out of use for a time: tier/quarantine.h
+ *   damage    all that is found is input. An entry that no worker leaves (tier/entry_check.h) is
+ *             dropped and counted. Where the update ring makes no sense, the shard was made afresh
+ *             before this begins: tier/afresh.h
  *   crash     after any step: the next adopter does the same from the start. Position, gate,
  *             version and incarnation never go back
  *   pairs     [AD-1] repaired table before incarnation -> resync

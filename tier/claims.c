@@ -25,7 +25,9 @@ void spw_claims_fini(struct spw_claims *claims)
     if (!claims)
         return;
     free(claims->count);
+    free(claims->kept);
     claims->count = NULL;
+    claims->kept = NULL;
 }
 
 static uint16_t *count_of(struct spw_claims *claims, uint32_t shard, uint32_t slot)
@@ -99,9 +101,63 @@ bool spw_claims_cover(const struct spw_claims *claims, uint32_t shard, uint32_t 
     return false;
 }
 
+static uint64_t own_words(const struct spw_claims *claims)
+{
+    return (uint64_t)claims->workers * claims->claim_words;
+}
+
+/* Slots of the pool whose kept bit stands, one after the other from *at on; false at the end. */
+static bool next_kept(const struct spw_claims *claims, uint64_t *at, uint32_t *out_shard,
+                      uint32_t *out_slot)
+{
+    for (uint64_t bits = own_words(claims) * 64; *at < bits; ++*at) {
+        if (claims->kept[*at / 64] == 0) {
+            *at |= 63;
+            continue;
+        }
+        if (!(claims->kept[*at / 64] >> *at % 64 & 1))
+            continue;
+        *out_shard = (uint32_t)(*at / 64 / claims->claim_words);
+        *out_slot = (uint32_t)(*at - *out_shard * claims->claim_words * 64);
+        ++*at;
+        return true;
+    }
+    return false;
+}
+
+int spw_claims_keep_found(struct spw_claims *claims)
+{
+    uint64_t at = 0, words = own_words(claims);
+    uint32_t shard, slot;
+    claims->kept = malloc(words * sizeof *claims->kept);
+    if (!claims->kept)
+        return -ENOMEM;
+    for (uint64_t i = 0; i < words; i++)
+        claims->kept[i] = spw_load_relaxed(&claims->own[i]); /* only worker k's writes them */
+    while (next_kept(claims, &at, &shard, &slot)) {
+        if (slot < claims->slots)
+            ++*count_of(claims, shard, slot);
+        else
+            claims->kept[(at - 1) / 64] &= ~(1ull << (at - 1) % 64); /* damage: no such slot */
+    }
+    return 0;
+}
+
+void spw_claims_end_kept(struct spw_claims *claims)
+{
+    uint64_t at = 0;
+    uint32_t shard, slot;
+    if (!claims->kept)
+        return;
+    while (next_kept(claims, &at, &shard, &slot))
+        spw_claims_drop(claims, shard, slot);
+    free(claims->kept);
+    claims->kept = NULL;
+}
+
 void spw_claims_clear_own(struct spw_claims *claims)
 {
-    uint64_t words = (uint64_t)claims->workers * claims->claim_words;
+    uint64_t words = own_words(claims);
     for (uint64_t i = 0; i < words; i++)
         if (spw_load_relaxed(&claims->own[i]) != 0)
             spw_store_relaxed(&claims->own[i], 0); /* relaxed: its copies ended with its process */

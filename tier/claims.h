@@ -10,7 +10,7 @@
  *             hand-out, the bits (acquire) [CM-2]. Whoever comes second sees the other
  *             (tests/model/reclaim.pml)
  *   crash     bits of a dead worker count until its successor, started after the reaping, clears
- *             them
+ *             them; where transfers outlive a process, not before their quarantine is over
  *   pairs     [CM-1] bit before entry -> FREE before bits     [CM-2] end of copy -> reuse
  */
 #include "shm/pool.h"
@@ -21,6 +21,7 @@ struct spw_claims {
     const struct spw_pool *pool;
     spw_atomic64 *own; /* bits in feed.k */
     uint16_t *count;   /* copies that hold a bit, a slot of the pool */
+    uint64_t *kept;    /* bits that a dead worker left and that still count, or NULL */
     uint64_t claim_words;
     uint32_t workers;
     uint32_t slots;
@@ -40,5 +41,10 @@ bool spw_claims_cover(const struct spw_claims *claims, uint32_t shard, uint32_t 
 
 /** Successor: no copy of the predecessor runs any more. */
 void spw_claims_clear_own(struct spw_claims *claims);
+/** Successor: they may still run. The bits found stay, as if each were held by a copy of this
+ * worker, until spw_claims_end_kept(). Before the first claim. 0 or -ENOMEM. */
+int spw_claims_keep_found(struct spw_claims *claims);
+/** They have ended. Without kept bits nothing changes. */
+void spw_claims_end_kept(struct spw_claims *claims);
 
 #endif

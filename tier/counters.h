@@ -39,7 +39,12 @@
     X(demoted, "chunks made the next victim: a part elsewhere is lost, or a twin is kept")         \
     X(awaited_stored, "chunks stored that somebody awaited when their copy began")                 \
     X(overtaken, "stores whose copy began before that of an older one")                            \
-    X(overtake_limit_hits, "stores passed over for as long as may be, then next")
+    X(overtake_limit_hits, "stores passed over for as long as may be, then next")                  \
+    X(adopted, "READY chunks in order when a worker took the shard over")                          \
+    X(dropped, "entries torn or damaged then, no chunk any more")                                  \
+    X(afresh, "times the shard was emptied: its update ring made no sense")                        \
+    X(quarantined, "slots put aside: a dead worker's transfers may still write them")              \
+    X(quarantine_ended, "slots put aside whose time is over, or whose worker died, too")
 
 enum spw_worker_counter {
 #define X(name, text) SPW_WORKER_##name,

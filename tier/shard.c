@@ -34,7 +34,9 @@
 
 #include "shm/crash_point.h"
 #include "tier/adopt.h"
+#include "tier/afresh.h"
 #include "tier/counters.h"
+#include "tier/quarantine.h"
 #include "tier/state.h"
 
 #define RECLAIM_BATCHES 16u
@@ -210,20 +212,28 @@ static bool evict_one(struct spw_shard *shard, const uint64_t *protect)
     return true;
 }
 
+/* Chunks that may be resident: what lies in quarantine is not there for them. */
+static uint32_t room(const struct spw_shard *shard)
+{
+    uint32_t aside = shard->quarantine.slots.count;
+    return aside < shard->capacity ? shard->capacity - aside : 1;
+}
+
 /* Retire what must go for one more chunk; false: too little may go, nothing has. */
 static bool make_room(struct spw_shard *shard, const uint64_t *protect)
 {
-    while (shard->recency.count >= shard->capacity)
+    while (shard->recency.count >= room(shard))
         if (!evict_one(shard, protect))
             return false;
     return true;
 }
 
-/* Every FREE slot is being copied from and none is on its way: the whole reserve lies with claims,
- * which may last. Put one more behind it, so that nobody waits for a slot until a claim ends. */
+/* Every FREE slot is being copied from, or in quarantine, and none is on its way: the whole reserve
+ * lies with claims and the dead, which may last. Put one more behind it, so that nobody waits for a
+ * slot until that ends. */
 static void replace_claimed(struct spw_shard *shard, const uint64_t *protect)
 {
-    if (shard->free.count > 0 && shard->retired.count == 0)
+    if (shard->free.count + shard->quarantine.slots.count > 0 && shard->retired.count == 0)
         evict_one(shard, protect);
 }
 
@@ -345,6 +355,7 @@ static uint32_t free_some(struct spw_shard *shard)
 uint32_t spw_shard_reclaim(struct spw_shard *shard, uint64_t now_ns)
 {
     shard->now_ns = now_ns;
+    spw_quarantine_check(shard, now_ns);
     return free_some(shard);
 }
 
@@ -374,6 +385,7 @@ void spw_shard_stats(const struct spw_shard *shard, struct spw_shard_stats *out)
         .ready = shard->recency.count - shard->filling,
         .retired = shard->retired.count,
         .free = shard->free.count,
+        .quarantined = shard->quarantine.slots.count,
         .evicted = shard->evicted,
         .stored = shard->stored,
         .fenced = shard->reclaim.fences,
@@ -408,7 +420,16 @@ static int init_memory(struct spw_shard *shard, struct spw_error *err)
     spw_slot_list_init(&shard->recency, &shard->links);
     spw_slot_list_init(&shard->retired, &shard->links);
     spw_slot_list_init(&shard->free, &shard->links);
+    spw_slot_list_init(&shard->quarantine.slots, &shard->links);
     return 0;
+}
+
+static int init_writer(struct spw_shard *shard)
+{
+    const struct spw_pool *pool = shard->pool;
+    return spw_bcast_writer_init(&shard->news.writer, shard->feed,
+                                 spw_pool_feed_at(pool, shard->k, pool->feed_map.ring_off),
+                                 pool->geometry.update_records, pool->geometry.gate_records);
 }
 
 static int init_shared(struct spw_shard *shard, const struct spw_shard_config *config,
@@ -427,9 +448,11 @@ static int init_shared(struct spw_shard *shard, const struct spw_shard_config *c
                         spw_table_buckets(geometry->slots));
     spw_table_init(&shard->table, shard->feed, &pool->feed_map, geometry);
     spw_reclaim_init(&shard->reclaim, &reclaim);
-    int rc = spw_bcast_writer_init(&shard->news.writer, shard->feed,
-                                   spw_pool_feed_at(pool, shard->k, pool->feed_map.ring_off),
-                                   geometry->update_records, geometry->gate_records);
+    int rc = init_writer(shard);
+    if (rc == -EBADMSG) {
+        spw_shard_make_afresh(shard);
+        rc = init_writer(shard);
+    }
     if (rc < 0)
         return spw_fail(err, rc, "update ring of shard %u: %u records, gate of %u", shard->k,
                         geometry->update_records, geometry->gate_records);
@@ -449,6 +472,9 @@ int spw_shard_open(const struct spw_shard_config *config, struct spw_shard **out
     shard->capacity = pool->geometry.capacity_chunks;
     shard->slots = pool->geometry.slots;
     shard->chain = SPW_NO_SLOT_ID;
+    shard->quarantine.now_ns = config->now_ns;
+    shard->quarantine.time_ns = config->io_quarantine_ns;
+    shard->quarantine.lingers = config->transfers_linger;
     int rc = init_memory(shard, err);
     if (rc == 0)
         rc = init_shared(shard, config, err);

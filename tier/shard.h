@@ -15,7 +15,7 @@
  *             reserve call, offered head first, are evicted deepest first
  *   capacity  resident (FILLING + READY) slots never exceed capacity; the slots above it are the
  *             reserve that reclamation works with
- *   counts    evicted, touches, updates, freed and fences of tier/counters.h
+ *   counts    evicted, touches, updates, freed and fences of tier/counters.h, and those of adoption
  *   reclaim   tests/model/reclaim.pml: RETIRED record at p, full fence, clients' words
  *             0 or > p, pins, command tails, heads; FREE, full fence; handed out only when no
  *             worker's copying bit covers it
@@ -37,12 +37,17 @@ struct spw_shard_config {
     /* true if client c is known dead at this generation: its words and pins don't count */
     bool (*client_dead)(void *ctx, uint32_t c, uint64_t generation);
     void *ctx;
+    uint64_t now_ns;           /* of the adoption, on the clock of spw_shard_reclaim()            */
+    uint64_t io_quarantine_ns; /* how long transfers may outlive the process that began them      */
+    bool transfers_linger;     /* they may, of this worker (of a dead one the feed tells)         */
 };
 
 /**
  * Adopt shard @k (a fresh one is the same with nothing in it): repair the table, take the next
  * incarnation, publish keyless records up to the highest version, retire anew what is RETIRED,
- * rebuild index and recency. Idempotent: a death inside it leaves work for the next adopter.
+ * rebuild index and recency. Any bytes are taken: entries that make no sense are dropped and
+ * counted, and where the ring makes none the shard is made afresh (tier/afresh.h). Idempotent: a
+ * death inside it leaves work for the next adopter.
  */
 int spw_shard_open(const struct spw_shard_config *config, struct spw_shard **out_shard,
                    struct spw_error *err);
@@ -103,6 +108,7 @@ void spw_shard_copy_end(struct spw_shard *shard, uint32_t slot);
 int spw_shard_entry(const struct spw_shard *shard, uint32_t slot, struct spw_entry_copy *out);
 struct spw_shard_stats {
     uint32_t filling, ready, retired, free;
+    uint32_t quarantined; /* RETIRED too, but not counted there */
     uint64_t evicted, stored, fenced;
 };
 void spw_shard_stats(const struct spw_shard *shard, struct spw_shard_stats *out);

@@ -1,7 +1,7 @@
 #ifndef SPW_TIER_SHARD_IMPL_H
 #define SPW_TIER_SHARD_IMPL_H
 /*
- * Insides of a shard, for its own parts (tier/shard.c, tier/adopt.c). Process-local.
+ * Insides of a shard, for its own parts (shard.c, adopt.c, afresh.c, quarantine.c). Process-local.
  */
 #include "tier/claims.h"
 #include "tier/lru.h"
@@ -15,6 +15,16 @@ struct spw_news {
     uint32_t count;
 };
 
+/* See tier/quarantine.h. */
+struct spw_quarantine {
+    struct spw_slot_list slots; /* put aside, RETIRED with fill 0, in order of version */
+    uint64_t now_ns;            /* of the adoption                                     */
+    uint64_t time_ns;
+    uint64_t until_ns;
+    bool lingers; /* transfers of this worker, too, may outlive it */
+    bool stands;
+};
+
 struct spw_shard {
     struct spw_pool *pool;
     struct spw_feed_head *feed;
@@ -26,6 +36,7 @@ struct spw_shard {
     struct spw_slot_list recency; /* FILLING and READY, oldest first         */
     struct spw_slot_list retired; /* in order of version                     */
     struct spw_slot_list free;
+    struct spw_quarantine quarantine;
     uint64_t *filling_copy; /* bitmap: a copy into the slot has begun        */
     uint64_t incarnation;
     uint64_t now_ns; /* as of the last spw_shard_reclaim()               */

@@ -43,6 +43,18 @@ static uint64_t object_bytes(const struct spw_pool *pool)
            geometry->clients * spw_align_up(pool->client_map.size_bytes, 4096);
 }
 
+/* All spaces are open, all groups the same. */
+static void open_spaces(struct spw_ctl *ctl, uint32_t chunk_bytes)
+{
+    for (uint32_t s = 0; s < SPW_SPACES_MAX; s++) {
+        struct spw_space_record *record = &ctl->space[s].record;
+        *record = (struct spw_space_record){.groups = 2, .ranks = 2};
+        for (uint32_t g = 0; g < record->groups; g++)
+            record->group[g].chunk_bytes = chunk_bytes;
+        spw_store_release(&ctl->space[s].ready, 1); /* [SP-1] */
+    }
+}
+
 int tiny_pool_make(struct tiny_pool *tiny, const struct spw_geometry *geometry)
 {
     *tiny = (struct tiny_pool){.fence_ns = TINY_FENCE_NS, .pool.geometry = *geometry};
@@ -58,6 +70,7 @@ int tiny_pool_make(struct tiny_pool *tiny, const struct spw_geometry *geometry)
         return -ENOMEM;
     uint64_t at = 0;
     pool->ctl = (struct spw_ctl *)(void *)cut(tiny, &at, sizeof(struct spw_ctl));
+    open_spaces(pool->ctl, geometry->slot_bytes);
     for (uint32_t k = 0; k < geometry->workers; k++) {
         pool->feed[k] = (struct spw_feed_head *)(void *)cut(tiny, &at, pool->feed_map.size_bytes);
         pool->data[k] = cut(tiny, &at, spw_data_size_bytes(geometry)) + SPW_PAYLOAD_OFF;
@@ -99,7 +112,10 @@ struct spw_shard *tiny_shard_open(struct tiny_pool *tiny, uint32_t k)
                                       .k = k,
                                       .fence_limit_ns = tiny->fence_ns,
                                       .client_dead = is_dead,
-                                      .ctx = tiny};
+                                      .ctx = tiny,
+                                      .now_ns = tiny->now_ns,
+                                      .io_quarantine_ns = tiny->io_quarantine_ns,
+                                      .transfers_linger = tiny->transfers_linger};
     struct spw_shard *shard = NULL;
     return spw_shard_open(&config, &shard, NULL) == 0 ? shard : NULL;
 }

@@ -18,6 +18,9 @@ struct tiny_pool {
     struct spw_pool pool;
     bool dead[SPW_CLIENTS_MAX]; /* what shards are told of client c                */
     uint64_t fence_ns;          /* limit of shards opened from now on: TINY_FENCE_NS */
+    uint64_t now_ns;            /* time at which they are adopted                  */
+    uint64_t io_quarantine_ns;
+    bool transfers_linger;
     void *memory;
     uint64_t bytes;
 };

@@ -254,6 +254,37 @@ Test(bcast_ring, sequences_that_no_writer_left_are_refused)
     cr_assert_eq(spw_bcast_writer_init(&writer, &ring.head, ring.slot, 8, 2), 0);
     spw_store_relaxed(&ring.head.tail, 5); /* a tail beyond the gate */
     cr_assert_eq(spw_bcast_writer_init(&writer, &ring.head, ring.slot, 8, 2), -EBADMSG);
+    spw_store_relaxed(&ring.head.tail, 3);
+    spw_store_relaxed(&ring.head.gate, 6); /* as far ahead as a batch of two may move it */
+    cr_assert_eq(spw_bcast_writer_init(&writer, &ring.head, ring.slot, 8, 2), 0);
+    spw_store_relaxed(&ring.head.gate, 7);
+    cr_assert_eq(spw_bcast_writer_init(&writer, &ring.head, ring.slot, 8, 2), -EBADMSG);
+}
+
+/* Each number that a ring has, damaged so that it is refused: made afresh it lies beyond all that was
+ * published, readers of before are lapped, and what is published then arrives. */
+Test(bcast_ring, a_refused_ring_is_made_afresh_beyond_everything)
+{
+    const uint64_t nonsense[] = {0, 1, 200, 1ull << 40, (1ull << 56) + 3, 1ull << 63, UINT64_MAX};
+    for (uint32_t i = 0; i < 10 * sizeof nonsense / sizeof nonsense[0]; i++) {
+        start(8, 2, 100);
+        publish_stamped(&writer, 3, 1);
+        spw_atomic64 *at = i % 10 == 0   ? &ring.head.tail
+                           : i % 10 == 1 ? &ring.head.gate
+                                         : &ring.slot[i % 10 - 2].seq;
+        spw_store_relaxed(at, nonsense[i / 10]);
+        int rc = spw_bcast_writer_init(&writer, &ring.head, ring.slot, 8, 2);
+        uint64_t tail = spw_bcast_afresh_begin(&ring.head, ring.slot, 8, 150);
+        if (rc < 0)
+            cr_assert_eq(spw_bcast_writer_init(&writer, &ring.head, ring.slot, 8, 2), -EBADMSG);
+        spw_bcast_afresh_end(&ring.head, ring.slot, 8, tail);
+        cr_assert_eq(spw_bcast_writer_init(&writer, &ring.head, ring.slot, 8, 2), 0);
+        cr_assert(writer.tail == tail && spw_pos_before(150, tail) && tail < 1ull << 57);
+        cr_assert_eq(drain_all(8, 1), -EOVERFLOW);
+        reader.cursor = spw_bcast_tail(&reader);
+        publish_stamped(&writer, 3, 1);
+        cr_assert_eq(drain_all(8, 1), 3);
+    }
 }
 
 /* ---- case 26: any bytes
