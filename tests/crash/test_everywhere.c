@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -198,4 +199,29 @@ Test(everywhere, LC_7_a_client_dead_at_any_point_keeps_nobody_waiting)
     for (uint32_t i = 0; i < CLIENTS; i++)
         cr_expect_lt(spw_load_relaxed(&torture.board->line[i].longest_ms), ANSWER_MS, "client %u",
                      i);
+}
+
+/* ---- daemon ---------------------------------------------------------------------------------- */
+
+Test(everywhere, a_daemon_dead_at_any_point_of_its_start_costs_nobody_a_chunk)
+{
+    uint32_t count = read_points("daemon");
+    char text[80];
+    start(2);
+    for (uint32_t i = 0; i < count; i++) {
+        usleep(50000);
+        proc_kill_daemon(&torture.pool);
+        snprintf(text, sizeof text, "%.63s:%u", points[i].name, points[i].nth);
+        setenv("SPW_CRASH_DAEMON", text, 1);
+        proc_spawn(&torture.pool);
+        unsetenv("SPW_CRASH_DAEMON");
+        int status = support_wait(torture.pool.daemon, DEATH_MS);
+        cr_expect_eq(status, SUPPORT_SIGNALLED + SIGKILL, "%s: a daemon doesn't die there: %d",
+                     points[i].name, status);
+        cr_assert_geq(torture_restart_daemon(&torture), 0, "%s: the next start", points[i].name);
+        for (uint32_t k = 0; k < torture.options.workers; k++)
+            torture_compare(&torture, k, 1);
+        torture_quiet(&torture);
+    }
+    end();
 }

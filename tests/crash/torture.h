@@ -114,8 +114,6 @@ void torture_start_client(struct torture *torture, uint32_t i, const char *crash
 void torture_start_clients(struct torture *torture);
 /** The pid of worker @k if it holds its lock byte; else 0. */
 pid_t torture_worker_pid(const struct torture *torture, uint32_t k);
-/** Wait until nobody holds the byte. */
-bool torture_await_free(const struct torture *torture, uint32_t byte);
 /** After a daemon's death: start the next one and look at its pool. ms until a client could attach,
  * or a negative errno. */
 int64_t torture_restart_daemon(struct torture *torture);

@@ -13,8 +13,7 @@
 #include "shm/alive.h"
 #include "tests/crash/torture.h"
 
-#define FREE_LIMIT_MS 5000
-#define NARROW_KEYS   24u
+#define NARROW_KEYS 24u
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SLOWER 4u
@@ -163,17 +162,6 @@ pid_t torture_worker_pid(const struct torture *torture, uint32_t k)
     const struct spw_pool *seen = torture->pool.seen;
     pid_t pid = (pid_t)spw_load_relaxed(&seen->ctl->worker[k].pid);
     return spw_lock_held(seen->lock_fd, SPW_LOCK_WORKER(k)) == 1 ? pid : 0;
-}
-
-bool torture_await_free(const struct torture *torture, uint32_t byte)
-{
-    uint64_t until = proc_now_ms() + FREE_LIMIT_MS;
-    while (spw_lock_held(torture->pool.seen->lock_fd, byte) == 1) {
-        if (proc_now_ms() >= until)
-            return false;
-        usleep(200);
-    }
-    return true;
 }
 
 static void look_at_worker(struct torture *torture, uint32_t k, uint64_t now)

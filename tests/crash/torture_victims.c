@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "shm/alive.h"
 #include "tests/crash/torture.h"
 
+#define GONE_MS 5000 /* a killed process to be gone */
 #define STOP_MS 1600 /* longest: beyond the limits of steps and of runs */
 
 static uint64_t below(struct torture *torture, uint64_t n)
@@ -20,11 +20,14 @@ static void count_kill(struct torture *torture, enum torture_role role)
     torture->found.deaths[role]++;
 }
 
-/* What it leaves is compared with what it had, then its successor's work with that. */
-static void autopsy(struct torture *torture, uint32_t k)
+/* What it leaves is compared with what it had, then its successor's work with that. If the machine
+ * was too busy for a look in between, both at once. */
+static void autopsy(struct torture *torture, uint32_t k, pid_t pid)
 {
-    if (torture_await_free(torture, SPW_LOCK_WORKER(k)))
-        torture_compare(torture, k, 1);
+    uint64_t until = proc_now_ms() + GONE_MS;
+    while (pid && torture_worker_pid(torture, k) == pid && proc_now_ms() < until)
+        usleep(200);
+    torture_compare(torture, k, 1);
 }
 
 void torture_kill_worker(struct torture *torture, uint32_t k)
@@ -38,7 +41,7 @@ void torture_kill_worker(struct torture *torture, uint32_t k)
     worker->killed_ms = proc_now_ms();
     kill(pid, SIGKILL);
     count_kill(torture, TORTURE_WORKER);
-    autopsy(torture, k);
+    autopsy(torture, k, pid);
 }
 
 void torture_kill_client(struct torture *torture, uint32_t i, bool followed)
@@ -81,9 +84,8 @@ void torture_kill_daemon(struct torture *torture)
         torture_compare(torture, k, 1); /* a stopped worker is killed by the next daemon */
 }
 
-static void kill_all_of_it(struct torture *torture)
+static void kill_all_of_it(struct torture *torture, pid_t worker[TORTURE_WORKERS_MAX])
 {
-    pid_t worker[TORTURE_WORKERS_MAX];
     for (uint32_t k = 0; k < torture->options.workers; k++)
         worker[k] = torture_worker_pid(torture, k);
     bool daemon_first = below(torture, 2);
@@ -104,11 +106,12 @@ static void kill_all_of_it(struct torture *torture)
 
 void torture_kill_everything(struct torture *torture)
 {
-    kill_all_of_it(torture);
+    pid_t worker[TORTURE_WORKERS_MAX];
+    kill_all_of_it(torture, worker);
     torture->daemon_stopped_ms = 0;
     count_kill(torture, TORTURE_EVERYTHING);
     for (uint32_t k = 0; k < torture->options.workers; k++)
-        autopsy(torture, k);
+        autopsy(torture, k, worker[k]);
     int64_t ms = torture_restart_daemon(torture);
     if (ms >= 0)
         torture_recovered(torture, TORTURE_EVERYTHING, (uint64_t)ms);
