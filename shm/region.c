@@ -5,6 +5,7 @@
 #include "shm/alive.h"
 #include "shm/crash_point.h"
 #include "shm/guard.h"
+#include "shm/huge.h"
 #include "shm/object.h"
 
 #include <fcntl.h>
@@ -111,7 +112,9 @@ static int map(int fd, const char *name, enum spw_region_kind kind, bool writabl
                struct spw_region *out_region, struct spw_error *err)
 {
     int flags = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE : MAP_SHARED;
-    void *at = mmap(NULL, bytes, PROT_READ | (writable ? PROT_WRITE : 0), flags, fd, 0);
+    int protection = PROT_READ | (writable ? PROT_WRITE : 0);
+    void *at = kind == SPW_REGION_DATA && fd >= 0 ? spw_huge_map(fd, protection, bytes)
+                                                  : mmap(NULL, bytes, protection, flags, fd, 0);
     if (at == MAP_FAILED)
         return spw_fail(err, -errno, "%s: can't map %" PRIu64 " bytes: %s", name, bytes,
                         strerror(errno));

@@ -44,7 +44,8 @@
     X(dropped, "entries torn or damaged then, no chunk any more")                                  \
     X(afresh, "times the shard was emptied: its update ring made no sense")                        \
     X(quarantined, "slots put aside: a dead worker's transfers may still write them")              \
-    X(quarantine_ended, "slots put aside whose time is over, or whose worker died, too")
+    X(quarantine_ended, "slots put aside whose time is over, or whose worker died, too")           \
+    X(huge_bytes, "payload bytes on huge pages, as measured when the worker started")
 
 enum spw_worker_counter {
 #define X(name, text) SPW_WORKER_##name,

@@ -162,6 +162,7 @@ static void gather_totals(const struct spw_pool *pool, struct spw_show_view *out
         totals->chunks_loaded += counter[SPW_WORKER_chunks_loaded];
         totals->bytes_stored += counter[SPW_WORKER_bytes_stored];
         totals->bytes_loaded += counter[SPW_WORKER_bytes_loaded];
+        totals->huge_bytes += counter[SPW_WORKER_huge_bytes];
     }
 }
 

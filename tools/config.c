@@ -14,6 +14,7 @@
 #define DESCRIBE_BYTES 320
 
 static const char *const on_stop_names[] = {"keep", "remove", NULL};
+static const char *const huge_pages_names[] = {"auto", "always", "never", NULL};
 
 static const struct spw_option table[] = {
     {"config", NULL, SPW_OPTION_TEXT, FIELD(config_path), 0, TEXT_MAX(config_path), NULL, NULL,
@@ -45,6 +46,8 @@ static const struct spw_option table[] = {
      "KV blocks of chunk-bytes in host memory, for each of max-clients; copied from and to"},
     {"on-stop", "pool", SPW_OPTION_CHOICE, FIELD(on_stop), 0, 0, on_stop_names, "keep",
      "what a clean stop does with the memory: the next start goes on with what is kept"},
+    {"huge-pages", "pool", SPW_OPTION_CHOICE, FIELD(huge_pages), 0, 0, huge_pages_names, "never",
+     "payload on huge pages: where there are any, or else don't start; takes a start 3 ms a MiB"},
     {"quiet", "pool", SPW_OPTION_SWITCH, FIELD(quiet), 0, 0, NULL, "no",
      "print errors and warnings only"},
 

@@ -23,6 +23,9 @@ enum spw_config_action { SPW_CONFIG_RUN, SPW_CONFIG_CHECK, SPW_CONFIG_HELP, SPW_
 /** What happens to the pool's memory at a clean stop. */
 enum spw_config_on_stop { SPW_ON_STOP_KEEP, SPW_ON_STOP_REMOVE };
 
+/** Whether payload is put on huge pages; always: or the pool doesn't start. */
+enum spw_config_huge_pages { SPW_HUGE_PAGES_AUTO, SPW_HUGE_PAGES_ALWAYS, SPW_HUGE_PAGES_NEVER };
+
 struct spw_config {
     enum spw_config_action action;
 
@@ -37,6 +40,7 @@ struct spw_config {
     uint64_t chunk_bytes;     /* payload of a slot, a multiple of 64 */
     uint64_t kv_blocks;       /* host KV blocks a client, for the host copier */
     uint64_t on_stop;         /* enum spw_config_on_stop */
+    uint64_t huge_pages;      /* enum spw_config_huge_pages */
 
     uint64_t store_rate; /* nominal bytes a second a worker, 0: not limited */
     uint64_t load_rate;

@@ -17,6 +17,7 @@
 #include "shm/process.h"
 #include "tools/log.h"
 #include "tools/mail.h"
+#include "tools/pages.h"
 #include "tools/plan.h"
 #include "tools/warm.h"
 
@@ -377,6 +378,12 @@ int spw_daemon_run(const struct spw_config *config, char *const *argv, volatile 
     }
     if (make_pool(daemon, pool_config, &err)) {
         spw_log(SPW_LOG_ERROR, "%s", err.text);
+        goto out;
+    }
+    if (spw_pages_make(config, &daemon->pool)) {
+        if (!daemon->pool.warm) /* what was taken over stays, for a start that asks for less */
+            spw_pool_unlink(&daemon->pool, NULL);
+        spw_pool_detach(&daemon->pool);
         goto out;
     }
     start_workers(daemon);

@@ -172,6 +172,15 @@ static void judge_uring(struct judge *judge)
 static void judge_pages(struct judge *judge)
 {
     const struct spw_host *host = judge->host;
+    bool can = host->kernel_major > 6 || (host->kernel_major == 6 && host->kernel_minor >= 1);
+    uint64_t wanted = judge->config->huge_pages;
+    if (wanted != SPW_HUGE_PAGES_NEVER && !can) {
+        struct spw_host_finding *finding = find(
+            judge, wanted == SPW_HUGE_PAGES_ALWAYS ? SPW_HOST_ERROR : SPW_HOST_WARNING,
+            "huge-pages", "Linux %u.%u can't make them", host->kernel_major, host->kernel_minor);
+        remedy(finding, "take Linux 6.1 or later, or --huge-pages never");
+        return;
+    }
     find(judge, SPW_HOST_OK, "huge-pages",
          "%" PRIu64 " of %" PRIu64 " reserved ones free, transparent ones for shared memory: %s",
          host->huge_free, host->huge_total, host->shmem_thp[0] ? host->shmem_thp : "unknown");

@@ -38,6 +38,7 @@ struct spw_show_totals {
     uint64_t lookups, hits, hit_tokens; /* hits: lookups that ended in a load              */
     uint64_t chunks_stored, chunks_loaded;
     uint64_t bytes_stored, bytes_loaded;
+    uint64_t huge_bytes; /* payload on huge pages                                         */
 };
 
 #define SPW_SHOW_WARNINGS_MAX 2

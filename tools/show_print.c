@@ -103,9 +103,10 @@ void spw_show_print_text(const struct spw_pool *pool, const struct spw_show_view
            geometry->workers == 1 ? "worker" : "workers", geometry->capacity_chunks,
            geometry->capacity_chunks == 1 ? "chunk" : "chunks", geometry->slot_bytes, view->spaces,
            view->spaces == 1 ? "space" : "spaces", view->clients, geometry->clients);
-    printf("%" PRIu64 " lookups, %" PRIu64 " of them hits; %.1f MB stored, %.1f MB loaded\n",
+    printf("%" PRIu64 " lookups, %" PRIu64
+           " of them hits; %.1f MB stored, %.1f MB loaded; %.1f MB on huge pages\n",
            view->totals.lookups, view->totals.hits, (double)view->totals.bytes_stored / 1e6,
-           (double)view->totals.bytes_loaded / 1e6);
+           (double)view->totals.bytes_loaded / 1e6, (double)view->totals.huge_bytes / 1e6);
     printf("\n%6s %6s %8s %8s %8s %9s %10s %10s %10s\n", "worker", "state", "ready", "filling",
            "retired", "restarts", "stored", "loaded", "evicted");
     for (uint32_t k = 0; k < geometry->workers; k++) {
@@ -222,13 +223,14 @@ void spw_show_print_json(const struct spw_pool *pool, const struct spw_show_view
     for (uint32_t i = 0; i < view->clients; i++)
         json_array_append_new(clients, client_json(&view->client[i]));
     json_t *root = json_pack(
-        "{s:i, s:s, s:s, s:b, s:b, s:I, s:I, s:o, s:o, s:i, s:i, s:i, s:o, s:o}", "schema", 1,
+        "{s:i, s:s, s:s, s:b, s:b, s:I, s:I, s:I, s:o, s:o, s:i, s:i, s:i, s:o, s:o}", "schema", 1,
         "pool", pool->path.name, "phase", phase_name(view->phase), "daemon_alive",
         view->daemon_alive, "daemon_responds", view->daemon_alive && view->daemon_moves,
         "daemon_pid", (json_int_t)view->daemon_pid, "updated_ns", (json_int_t)view->updated_ns,
-        "totals", totals_json(&view->totals), "warnings", warnings_json(view), "capacity_chunks",
-        (int)pool->geometry.capacity_chunks, "chunk_bytes", (int)pool->geometry.slot_bytes,
-        "spaces", (int)view->spaces, "workers", workers, "clients", clients);
+        "huge_pages", (json_int_t)view->totals.huge_bytes, "totals", totals_json(&view->totals),
+        "warnings", warnings_json(view), "capacity_chunks", (int)pool->geometry.capacity_chunks,
+        "chunk_bytes", (int)pool->geometry.slot_bytes, "spaces", (int)view->spaces, "workers",
+        workers, "clients", clients);
     json_dumpf(root, stdout, JSON_INDENT(1));
     putchar('\n');
     json_decref(root);

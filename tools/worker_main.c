@@ -11,6 +11,7 @@
 #include "tier/worker.h"
 #include "tools/daemon.h"
 #include "tools/log.h"
+#include "tools/pages.h"
 
 #define IN_FLIGHT 8u /* copies of a stream that nothing paces */
 
@@ -65,6 +66,7 @@ static int run(const struct spw_config *config, struct spw_pool *pool, uint32_t 
     if (status) {
         spw_log(SPW_LOG_ERROR, "worker %u: %s", k, err.text);
     } else {
+        spw_pages_use(config, pool, k);
         status = spw_worker_run(worker, stop);
         if (status)
             spw_log(SPW_LOG_ERROR, "worker %u: copies were still running at the limit", k);

@@ -8,4 +8,7 @@
 /** System call @number fails with @error from now on. 0 or a negative errno. */
 int support_deny(long number, int error);
 
+/** The same for calls whose argument @index (0..5) is @value, in its low 32 bits; others pass. */
+int support_deny_argument(long number, unsigned index, unsigned value, int error);
+
 #endif

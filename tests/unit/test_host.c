@@ -234,6 +234,12 @@ Test(host, limits_and_kernel_are_judged, .init = good_host)
     host.uring_error = EPERM;
     host.uring_forbidden = 2;
     expect("io_uring", SPW_HOST_NOTE, "kernel.io_uring_disabled");
+    config.huge_pages = SPW_HUGE_PAGES_ALWAYS;
+    expect("huge-pages", SPW_HOST_OK, "");
+    host.kernel_minor = 0;
+    expect("huge-pages", SPW_HOST_ERROR, "Linux 6.1");
+    config.huge_pages = SPW_HUGE_PAGES_AUTO;
+    expect("huge-pages", SPW_HOST_WARNING, "Linux 6.1");
     config.workers = 9;
     expect("cpus", SPW_HOST_WARNING, "cpuset");
 }
