@@ -10,6 +10,9 @@
 void spw_reclaim_init(struct spw_reclaim *reclaim, const struct spw_reclaim_config *config)
 {
     *reclaim = (struct spw_reclaim){.config = *config, .feed = config->pool->feed[config->k]};
+    /* relaxed: only this worker writes it; nothing has been kept for long by this worker */
+    reclaim->mark_version = spw_load_relaxed(&reclaim->feed->tail);
+    reclaim->kept_version = reclaim->mark_version - UINT64_MAX / 4;
 }
 
 /* A client as this pass sees it. */
@@ -17,7 +20,8 @@ struct look {
     const struct spw_client_view *view;
     struct spw_client_claim claim;
     uint32_t c;
-    bool gone; /* dead, or fenced in the step it is in */
+    bool gone;      /* dead, or fenced in the step it is in             */
+    bool overstays; /* what is in its way has been kept for too long */
 };
 
 /* Outside a step, or with a view that contains the record at @version. */
@@ -59,7 +63,7 @@ static bool fenced_away(struct spw_reclaim *reclaim, const struct look *look, ui
     uint64_t step = look->claim.step;
     bool stands = step != 0 && spw_load_relaxed(fenced) == step; /* only this worker writes it */
     if (!stands) {
-        if (!overdue(reclaim, look, now_ns))
+        if (!overdue(reclaim, look, now_ns) && !look->overstays)
             return false;
         spw_store_relaxed(fenced, step);
         SPW_CRASH_POINT("reclaim.fence_stored");
@@ -91,7 +95,26 @@ static uint32_t read_pins(const struct spw_reclaim *reclaim, const struct look *
     return found;
 }
 
-static void hold_for_pins(struct spw_reclaim *reclaim, const struct look *look, uint64_t now_ns,
+/* ---- slots that are kept for too long -------------------------------------------------------- */
+
+/* Every two limits: what is RETIRED now, and what was two limits ago. */
+static void mark(struct spw_reclaim *reclaim, uint64_t now_ns)
+{
+    if (now_ns - reclaim->mark_ns < SPW_RECLAIM_KEPT_LIMITS * reclaim->config.fence_limit_ns)
+        return;
+    reclaim->kept_version = reclaim->mark_version;
+    /* relaxed: only this worker writes it */
+    reclaim->mark_version = spw_load_relaxed(&reclaim->feed->tail);
+    reclaim->mark_ns = now_ns;
+}
+
+/* The record at @version is two limits old, at least. */
+static bool is_kept(const struct spw_reclaim *reclaim, uint64_t version)
+{
+    return !spw_pos_before(reclaim->kept_version, version);
+}
+
+static void hold_for_pins(struct spw_reclaim *reclaim, struct look *look, uint64_t now_ns,
                           struct spw_candidate *candidates, uint32_t count)
 {
     bool pins[SPW_RECLAIM_BATCH];
@@ -99,6 +122,8 @@ static void hold_for_pins(struct spw_reclaim *reclaim, const struct look *look, 
         return;
     if (look->claim.applied == 0 && !spw_client_has_untaken(look->view))
         return;
+    for (uint32_t i = 0; i < count; i++)
+        look->overstays |= pins[i] && is_kept(reclaim, candidates[i].version);
     if (fenced_away(reclaim, look, now_ns))
         return;
     for (uint32_t i = 0; i < count; i++)
@@ -111,6 +136,9 @@ static void hold_for_word(struct look *look, struct spw_reclaim *reclaim, uint64
 {
     if (beyond(look, candidates[count - 1].version))
         return;
+    for (uint32_t i = 0; i < count; i++)
+        look->overstays |=
+            !beyond(look, candidates[i].version) && is_kept(reclaim, candidates[i].version);
     if (fenced_away(reclaim, look, now_ns)) {
         look->gone = true;
         return;
@@ -124,6 +152,7 @@ uint32_t spw_reclaim_decide(struct spw_reclaim *reclaim, uint64_t now_ns,
 {
     const struct spw_pool *pool = reclaim->config.pool;
     assert(count <= SPW_RECLAIM_BATCH);
+    mark(reclaim, now_ns);
     if (count == 0)
         return 0;
     for (uint32_t i = 0; i < count; i++)

@@ -12,13 +12,18 @@
  *   fence     a client that stays in one step beyond the limit and is in the way, or whose commands
  *             of it stay untaken so long after its end: fenced[c] = step, full fence [RC-1]; it
  *             counts as gone only if its step is still that one
+ *   kept      a slot that stays RETIRED for two to four limits is kept by somebody who goes from step
+ *             to step without draining, without reaping what it pins, or by a client gone mad that
+ *             writes step numbers at random: whoever holds it then is fenced in the step it is in,
+ *             however young that is. An honest one loses that step: it drains, or it recomputes
  *   progress  bounded, no system call
  *   crash     fenced[c] may stand without a slot having been freed: commands of that step are void
  *   pairs     [RC-1] fenced before step is read again -> step before fenced is read
  */
 #include "shm/pool.h"
 
-#define SPW_RECLAIM_BATCH 256u
+#define SPW_RECLAIM_BATCH       256u
+#define SPW_RECLAIM_KEPT_LIMITS 2u
 
 struct spw_reclaim_config {
     const struct spw_pool *pool; /* borrowed; mapped as worker @k */
@@ -32,7 +37,10 @@ struct spw_reclaim_config {
 struct spw_reclaim {
     struct spw_reclaim_config config;
     struct spw_feed_head *feed;
-    uint64_t fences; /* clients fenced so far */
+    uint64_t fences;       /* clients fenced so far                                     */
+    uint64_t kept_version; /* what was RETIRED by then is kept for too long             */
+    uint64_t mark_version; /* the same as of mark_ns; it is kept_version two limits on  */
+    uint64_t mark_ns;
     struct spw_stuck {
         uint64_t generation;
         uint64_t step;

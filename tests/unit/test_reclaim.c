@@ -258,20 +258,57 @@ Test(reclaim, a_fence_stands_for_later_slots_until_the_client_moves_on)
     stop();
 }
 
-Test(reclaim, a_client_that_goes_from_step_to_step_is_never_fenced)
+Test(reclaim, a_client_that_goes_from_step_to_step_is_not_fenced_for_what_is_young)
 {
     start(2, 3);
     uint32_t slot = tiny_store(owner, 1);
     spw_shard_flush(owner);
     uint64_t position = spw_load_relaxed(&tiny.pool.feed[0]->tail);
     spw_shard_retire(owner, slot);
-    for (uint64_t now = 0; now < 10 * TINY_FENCE_NS; now += TINY_FENCE_NS / 2) {
+    uint64_t from = 100 * TINY_FENCE_NS, now = from;
+    for (; now < from + SPW_RECLAIM_KEPT_LIMITS * TINY_FENCE_NS; now += TINY_FENCE_NS / 2) {
         uint64_t positions[2] = {position, 0}; /* it never drains: the worst that is honest */
         spw_client_step_begin(client(0), positions);
         cr_assert_eq(spw_shard_reclaim(owner, now), 0);
     }
     cr_assert_eq(tiny_stats(owner).fenced, 0);
     stop();
+}
+
+/* Going from step to step keeps no slot for ever: not by words, not by pins that are never reaped, and
+ * not by taking turns. */
+Test(reclaim, a_slot_that_is_kept_for_too_long_comes_back_whoever_steps_on)
+{
+    for (int by_pin = 0; by_pin < 2; by_pin++) {
+        start(3, 5);
+        uint32_t slot = tiny_store(owner, 1), young;
+        spw_shard_flush(owner);
+        uint64_t position = spw_load_relaxed(&tiny.pool.feed[0]->tail);
+        uint64_t from = 100 * TINY_FENCE_NS, now = from, freed_at = 0;
+        for (uint32_t c = 0; c < 2 && by_pin; c++)
+            tiny_pin(&tiny, c, 0, slot, true);
+        spw_shard_retire(owner, slot);
+        for (uint32_t turn = 0; !freed_at && now < from + 20 * TINY_FENCE_NS; turn++) {
+            uint64_t positions[2] = {by_pin ? position + 100 : position, 0};
+            spw_client_step_begin(client(turn % 2), positions);
+            if (spw_shard_reclaim(owner, now))
+                freed_at = now;
+            spw_client_step_end(client((turn + 1) % 2));
+            now += TINY_FENCE_NS / 10;
+        }
+        cr_expect_geq(freed_at - from, SPW_RECLAIM_KEPT_LIMITS * TINY_FENCE_NS, "by pin: %d",
+                      by_pin);
+        cr_expect_leq(freed_at - from, (2 * SPW_RECLAIM_KEPT_LIMITS + 1) * TINY_FENCE_NS);
+        cr_expect_geq(tiny_stats(owner).fenced, 1);
+        /* what is retired now has its own time */
+        young = tiny_store(owner, 2);
+        spw_shard_flush(owner);
+        uint64_t positions[2] = {spw_load_relaxed(&tiny.pool.feed[0]->tail), 0};
+        spw_client_step_begin(client(0), positions);
+        spw_shard_retire(owner, young);
+        cr_expect_eq(spw_shard_reclaim(owner, now), 0);
+        stop();
+    }
 }
 
 /* A new holder of the object counts its own time, though the step number went on by one only. */
