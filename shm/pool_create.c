@@ -217,6 +217,16 @@ int spw_pool_create(const struct spw_pool_config *config, struct spw_pool *out_p
     return 0;
 }
 
+/* By what an object's name is known to be ours. Its client may have cut or overwritten it: whatever
+ * has the name then, as long as the pool's lock is ours. */
+static const uint64_t *id_of(const struct spw_pool *pool, const struct spw_pool_object *object)
+{
+    bool clients = object->kind == SPW_REGION_CLIENT || object->kind == SPW_REGION_KV;
+    return clients && spw_lock_current(pool->lock_fd, &pool->path)
+               ? NULL
+               : object->region->header->pool_id;
+}
+
 int spw_pool_unlink(struct spw_pool *pool, struct spw_error *err)
 {
     struct spw_pool_object object[SPW_POOL_OBJECTS_MAX];
@@ -231,7 +241,7 @@ int spw_pool_unlink(struct spw_pool *pool, struct spw_error *err)
         if (!object[i].region->header)
             continue;
         int rc = spw_region_unlink(&pool->path, object[i].kind, object[i].index,
-                                   object[i].region->header->pool_id, first_rc ? NULL : err);
+                                   id_of(pool, &object[i]), first_rc ? NULL : err);
         if (!first_rc)
             first_rc = rc;
         SPW_CRASH_POINT("pool.object_unlinked");

@@ -12,6 +12,7 @@
  *   survive SEED RANGE MS       the same for that long, while workers die: only lost answers and
  *                               wrong bytes are failures
  *   storm SEED REQUESTS         requests of 8 chunks: look up, load, store what is missing
+ *   scribble SEED MS            say "ready C", then write noise over all of client.C, for that long
  *   write ctl|feed              write into a mapping that is read-only
  *   fork                        attach, let a forked child try, and outlive us
  *   exec                        attach, start a program that lists its descriptors and outlives us
@@ -183,6 +184,24 @@ static int storm(char *const *argv)
     return 0;
 }
 
+/* Gone mad: its object holds nonsense, then other nonsense, its header and the workers' lines too. */
+static int scribble(char *const *argv)
+{
+    uint64_t seed = number(argv, 0), until = actor_now_ms() + number(argv, 1);
+    struct spw_pool_path path;
+    struct spw_region region;
+    if (spw_pool_path_init(&path, actor.config.dir, actor.config.name, (uint32_t)geteuid(), NULL) ||
+        spw_region_attach(&path, SPW_REGION_CLIENT, own_number(), true, 0, &region, NULL))
+        return 1;
+    tell("ready %u", own_number());
+    for (uint64_t pass = seed; actor_now_ms() < until; pass++) {
+        volatile uint64_t *word = (volatile uint64_t *)(void *)region.header;
+        for (uint64_t i = 0; i < region.size_bytes / 8; i++)
+            word[i] = pass % 4 == 0 ? UINT64_MAX : draw(&seed);
+    }
+    _exit(0);
+}
+
 static int write_read_only(const struct spw_pool_path *path, const char *what)
 {
     static struct spw_pool pool;
@@ -238,9 +257,9 @@ static const struct {
     const char *name;
     int (*run)(char *const *argv);
 } commands[] = {
-    {"hold", hold},   {"store", store},        {"load", load},
-    {"pin", pin},     {"random", mix},         {"survive", survive},
-    {"storm", storm}, {"fork", fork_and_stay}, {"exec", exec_and_stay},
+    {"hold", hold},          {"store", store},       {"load", load},   {"pin", pin},
+    {"random", mix},         {"survive", survive},   {"storm", storm}, {"fork", fork_and_stay},
+    {"exec", exec_and_stay}, {"scribble", scribble},
 };
 
 int main(int argc, char **argv)
