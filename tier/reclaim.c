@@ -10,9 +10,6 @@
 void spw_reclaim_init(struct spw_reclaim *reclaim, const struct spw_reclaim_config *config)
 {
     *reclaim = (struct spw_reclaim){.config = *config, .feed = config->pool->feed[config->k]};
-    /* relaxed: only this worker writes it; nothing has been kept for long by this worker */
-    reclaim->mark_version = spw_load_relaxed(&reclaim->feed->tail);
-    reclaim->kept_version = reclaim->mark_version - UINT64_MAX / 4;
 }
 
 /* A client as this pass sees it. */
@@ -100,18 +97,20 @@ static uint32_t read_pins(const struct spw_reclaim *reclaim, const struct look *
 /* Every two limits: what is RETIRED now, and what was two limits ago. */
 static void mark(struct spw_reclaim *reclaim, uint64_t now_ns)
 {
-    if (now_ns - reclaim->mark_ns < SPW_RECLAIM_KEPT_LIMITS * reclaim->config.fence_limit_ns)
+    if (reclaim->marks != 0 &&
+        now_ns - reclaim->mark_ns < SPW_RECLAIM_KEPT_LIMITS * reclaim->config.fence_limit_ns)
         return;
     reclaim->kept_version = reclaim->mark_version;
     /* relaxed: only this worker writes it */
     reclaim->mark_version = spw_load_relaxed(&reclaim->feed->tail);
     reclaim->mark_ns = now_ns;
+    reclaim->marks++;
 }
 
 /* The record at @version is two limits old, at least. */
 static bool is_kept(const struct spw_reclaim *reclaim, uint64_t version)
 {
-    return !spw_pos_before(reclaim->kept_version, version);
+    return reclaim->marks > 1 && !spw_pos_before(reclaim->kept_version, version);
 }
 
 static void hold_for_pins(struct spw_reclaim *reclaim, struct look *look, uint64_t now_ns,

@@ -41,6 +41,7 @@ struct spw_reclaim {
     uint64_t kept_version; /* what was RETIRED by then is kept for too long             */
     uint64_t mark_version; /* the same as of mark_ns; it is kept_version two limits on  */
     uint64_t mark_ns;
+    uint64_t marks; /* made so far; kept_version says something from the second on */
     struct spw_stuck {
         uint64_t generation;
         uint64_t step;
