@@ -174,8 +174,9 @@ bool spw_worker_take_reserve(struct spw_worker *worker, struct spw_worker_taking
         spw_worker_count(worker, SPW_WORKER_commands_bad, 1);
         return reserve_refused(worker, taking, offered, -EINVAL);
     }
+    /* the command has room for 56 bits of it */
     if (taking->head.arg >> 8 !=
-        spw_load_relaxed(&worker->feed->space_generation[taking->head.space]))
+        spw_load_relaxed(&worker->feed->space_generation[taking->head.space]) << 8 >> 8)
         return reserve_refused(worker, taking, offered, -ESTALE);
     struct spw_job *job = open_job(worker, taking, SPW_COPY_STORE, record);
     if (!job)

@@ -1,10 +1,10 @@
 /*
  * Drives one fuzz target where libFuzzer doesn't: replays files, then runs seeded mutations of them.
  *
- *   fuzz_X [--runs N] [--seed S] [--numbers N] FILE|FOLDER...
+ *   fuzz_X [--runs N] [--seed S] [--numbers FIRST N] FILE|FOLDER...
  *
- * --numbers runs the inputs that are 0xff and a number below N, in eight bytes: a target may make
- * something of its own from them.
+ * --numbers runs the inputs that are 0xff and one of N numbers from FIRST on, in eight bytes: a
+ * target may make something of its own from them.
  *
  * The same seed does the same. An input that crashes, aborts or takes more than a second of the
  * processor is written to fuzz-found.bin in the working folder, which this program takes as a FILE.
@@ -207,7 +207,7 @@ static void mutate(void)
 
 int main(int argc, char **argv)
 {
-    uint64_t runs = 0, numbers = 0;
+    uint64_t runs = 0, first = 0, numbers = 0;
     uint8_t number[9] = {0xff};
     state = 1;
     for (int i = 1; i < argc; i++) {
@@ -215,16 +215,17 @@ int main(int argc, char **argv)
             runs = strtoull(argv[++i], NULL, 10);
         else if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc)
             state = strtoull(argv[++i], NULL, 10);
-        else if (strcmp(argv[i], "--numbers") == 0 && i + 1 < argc)
+        else if (strcmp(argv[i], "--numbers") == 0 && i + 2 < argc) {
+            first = strtoull(argv[++i], NULL, 10);
             numbers = strtoull(argv[++i], NULL, 10);
-        else
+        } else
             read_path(argv[i]);
     }
     watch();
     LLVMFuzzerInitialize(&argc, &argv);
     for (uint32_t i = 0; i < files; i++)
         run(file[i].bytes, file[i].size);
-    for (uint64_t i = 0; i < numbers; i++) {
+    for (uint64_t i = first; i < first + numbers; i++) {
         memcpy(number + 1, &i, sizeof i);
         run(number, sizeof number);
     }

@@ -73,47 +73,48 @@ struct fuzz_window {
 };
 
 /**
- * Take one piece of damage off the input and do it to one of @windows: some bytes, a whole word, a
- * word a little more or less, a small or a huge word, or a line copied from elsewhere.
+ * Take one piece of damage off the input and do it to one of @windows: a byte, some bytes, a whole
+ * word, a word a little more or less, a small or a huge word, or a line copied from elsewhere.
  */
 static inline void fuzz_damage(struct fuzz_input *in, const struct fuzz_window *windows,
                                uint32_t count)
 {
     const struct fuzz_window *window = &windows[fuzz_u8(in) % count];
-    uint8_t how = fuzz_u8(in);
-    uint32_t where = fuzz_u16(in) % (window->bytes / 8) * 8;
+    const uint8_t how = fuzz_u8(in), more = how / 7;
+    const uint32_t words = window->bytes / 8, where = fuzz_u16(in) % words * 8;
+    const uint32_t room = window->bytes - where < 64 ? window->bytes - where : 64;
     uint8_t *at = (uint8_t *)window->at + where, line[64] = {0};
-    uint32_t room = window->bytes - where < sizeof line ? window->bytes - where : sizeof line;
-    uint32_t bytes = 8, from;
     uint64_t word;
     memcpy(&word, at, sizeof word);
-    switch (how % 6) {
+    switch (how % 7) {
     case 0:
-        bytes = 1 + how / 6 % room;
-        memcpy(line, at, room);
-        fuzz_take(in, line, bytes);
-        memcpy(at, line, bytes);
+        at[more % 8] = fuzz_u8(in);
         return;
     case 1:
+        fuzz_take(in, line, 1 + more % room);
+        memcpy(at, line, 1 + more % room);
+        return;
+    case 2:
         word = fuzz_u64(in);
         break;
-    case 2:
+    case 3:
         word += (uint64_t)(int8_t)fuzz_u8(in);
         break;
-    case 3:
+    case 4:
         word = fuzz_u8(in);
         break;
-    case 4:
+    case 5:
         word = -(uint64_t)fuzz_u8(in);
         break;
-    default:
-        from = fuzz_u16(in) % (window->bytes / 8) * 8;
-        bytes = window->bytes - from < room ? window->bytes - from : room;
+    default: {
+        const uint32_t from = fuzz_u16(in) % words * 8;
+        const uint32_t bytes = window->bytes - from < room ? window->bytes - from : room;
         memcpy(line, (const uint8_t *)window->at + from, bytes);
         memcpy(at, line, bytes);
         return;
     }
-    memcpy(at, &word, bytes);
+    }
+    memcpy(at, &word, sizeof word);
 }
 
 #endif

@@ -1,17 +1,20 @@
 /*
  * A feed with any bytes in it, as a worker adopts it. It never refuses, and holds a shard that is
- * whole: of every slot the state makes sense, whatever is READY is a chunk by its own key and can be
- * found by it, stores and reclaim work and their news arrives, and adopting again keeps the same
- * chunks. Nothing ever goes back.
+ * whole: of every slot the state makes sense, whatever is READY is a chunk by its own key, is found by
+ * it and seen by clients, stores and reclaim work and their news arrives, and adopting again keeps
+ * the same chunks. Nothing ever goes back.
  */
+#include "sched/view.h"
 #include "tests/fuzz/guarded.h"
 
 static struct guarded_pool pool;
+static struct spw_change_log change_log;
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
     guarded_pool_make(&pool);
     guarded_pool_fill(&pool);
+    fuzz_expect(spw_change_log_init(&change_log, 0) == 0, "no log of changes");
     return 0;
 }
 
@@ -47,6 +50,25 @@ static void check_table(const struct spw_shard *shard, uint64_t *out_ready)
                         found.slot == slot,
                     "a READY chunk that isn't found");
     }
+}
+
+/* Whatever the ring was, clients see the shard as it is now. */
+static void check_view(uint64_t ready)
+{
+    struct spw_views views;
+    uint64_t budget = UINT64_MAX;
+    fuzz_expect(spw_views_init(&views, &pool.readers, -1, &change_log) == 0, "a view is made");
+    spw_views_update(&views, 0, &budget);
+    fuzz_expect(spw_view_live(&views, 0), "an adopted shard can be seen");
+    for (uint32_t slot = 0; slot < pool.pool.geometry.slots; slot++) {
+        uint32_t state;
+        uint64_t tag;
+        int rc = spw_table_state(&views.view[0].table, slot, &state, &tag);
+        fuzz_expect(rc == 0 && (!(ready >> slot & 1) ||
+                                (spw_replica_get(&views.replica, tag) & 3) == SPW_REPLICA_READY),
+                    "a READY chunk is seen");
+    }
+    spw_views_fini(&views);
 }
 
 /* The news of a store reaches who reads from the tail on. */
@@ -101,6 +123,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fuzz_expect(guarded_shard_open(&pool, 0, &shard) == 0, "what was adopted is adopted again");
     check_table(shard, &again);
     fuzz_expect(again == ready, "the same chunks");
+    check_view(again);
     use(shard);
     spw_shard_close(shard);
     return 0;

@@ -99,12 +99,13 @@ static void send_answer(struct spw_client *client, struct fuzz_input *in)
     uint64_t words[7] = {0};
     const struct fuzz_window window[] = {{words, sizeof words}};
     uint32_t k = fuzz_u8(in) % client->workers;
-    uint8_t pieces = fuzz_u8(in) % 3;
+    uint8_t pieces = fuzz_u8(in), count = pieces >> 2;
+    pieces %= 4;
     if (at != &client->book.busy) {
         const struct spw_open_job *job = SPW_LINKED(at, struct spw_open_job, link);
         done.cookie = spw_book_cookie(job);
         done.incarnation = (uint32_t)job->incarnation;
-        done.count = (uint16_t)job->chunks;
+        done.count = (uint16_t)(count < 32 ? job->chunks : 2u * count); /* or more than asked for */
     }
     done.generation = (uint32_t)client->generation;
     memcpy(words, &done, sizeof done);

@@ -114,6 +114,15 @@ static void put_entry(uint8_t *slot, uint8_t op, uint8_t number)
         memcpy(slot, &entry.digest[0], sizeof entry.digest[0]);
 }
 
+/* Ids of blocks, there or far beyond. */
+static void put_blocks(uint8_t *slot, uint8_t number)
+{
+    uint32_t id[SPW_BLOCKS_PER_SLOT];
+    for (uint32_t i = 0; i < SPW_BLOCKS_PER_SLOT; i++)
+        id[i] = number & 1 ? (uint32_t)number << 12 : number + i;
+    memcpy(slot, id, sizeof id);
+}
+
 /* A command that would be right, in its head and body, with some damage to both. */
 static void send_damaged(struct fuzz_input *in)
 {
@@ -141,6 +150,8 @@ static void send_damaged(struct fuzz_input *in)
             put_key(slot, (uint8_t)(number + i));
         else if (head.op == SPW_CMD_BEGIN || head.op == SPW_CMD_TOUCH)
             put_entry(slot, head.op, (uint8_t)(number + i));
+        else
+            put_blocks(slot, number);
     }
     memcpy(head_words, &head, sizeof head);
     while (pieces--)

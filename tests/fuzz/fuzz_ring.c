@@ -61,6 +61,8 @@ static void drain(struct spw_bcast_reader *reader)
         }
         fuzz_expect(count <= (int)RECORDS && reader->cursor == before + (uint64_t)count,
                     "more than a lap, or a cursor that tells otherwise");
+        fuzz_expect(spw_pos_before(spw_load_relaxed(&head->gate), before + 1 + RECORDS),
+                    "what the gate says may be overwritten is delivered");
         for (int r = 0; r < count; r++)
             check_record(before + 1 + (uint64_t)r, &record[r]);
     }
