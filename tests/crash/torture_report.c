@@ -145,7 +145,7 @@ static int by_size(const void *left, const void *right)
 
 static void print_bounds(struct torture *torture)
 {
-    static const char *const bound[TORTURE_ROLES] = {"1000", "1000", "5000", "5000"};
+    static const char *const bound[TORTURE_ROLES] = {"1000", "1000", "5000", "1000"};
     struct torture_findings *found = &torture->found;
     puts("| who        | deaths | median ms | worst ms | bound ms |\n"
          "|------------|-------:|----------:|---------:|---------:|");
