@@ -46,7 +46,7 @@ static void close_window(struct kind *kind)
 {
     char more[64];
     if (kind->held) {
-        snprintf(more, sizeof more, " (the last of %" PRIu64 " more in %u s)", kind->held,
+        snprintf(more, sizeof more, " (the last of %" PRIu64 " more in the last %u s)", kind->held,
                  (unsigned)(SPW_LOG_WINDOW_NS / 1000000000ull));
         say(kind->severity, kind->last, more);
     }
@@ -115,4 +115,11 @@ void spw_log_tick(void)
         if (kind->format && now - kind->since_ns >= SPW_LOG_WINDOW_NS)
             close_window(kind);
     }
+}
+
+void spw_log_close(void)
+{
+    for (uint32_t i = 0; i < KINDS; i++)
+        if (state.kind[i].format)
+            close_window(&state.kind[i]);
 }

@@ -44,4 +44,7 @@ __attribute__((format(printf, 2, 3))) void spw_log(enum spw_log_severity severit
  * once a second. */
 void spw_log_tick(void);
 
+/** The process ends: tell of all repeats that were held back. */
+void spw_log_close(void);
+
 #endif

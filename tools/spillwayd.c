@@ -111,9 +111,10 @@ int main(int argc, char **argv)
     handle_signals(worker);
     spw_guard_install(); /* refused only for a signal that there isn't */
     spw_log_open(&(struct spw_log_config){.quiet = config.quiet});
-    if (worker)
-        return spw_worker_main(&config, argv[2], &stop);
-    if (!config.quiet)
+    if (!worker && !config.quiet)
         spw_config_print(&config, stderr);
-    return spw_daemon_run(&config, argv, &stop);
+    int status =
+        worker ? spw_worker_main(&config, argv[2], &stop) : spw_daemon_run(&config, argv, &stop);
+    spw_log_close();
+    return status;
 }

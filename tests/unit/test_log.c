@@ -100,7 +100,8 @@ Test(log, repeats_are_held_back_and_told_with_their_count)
     cr_expect_eq(lines(said()), SPW_LOG_BURST);
     now += 60 * SECOND;
     spw_log_tick();
-    cr_expect_str_eq(said(), "prog: warning: worker 41 is slow (the last of 37 more in 60 s)\n");
+    cr_expect_str_eq(said(),
+                     "prog: warning: worker 41 is slow (the last of 37 more in the last 60 s)\n");
     spw_log_tick();
     cr_expect_str_eq(said(), "", "told once");
     fclose(out);
@@ -114,11 +115,26 @@ Test(log, a_new_window_begins_with_the_next_message)
     cr_expect_eq(lines(said()), SPW_LOG_BURST);
     now += SPW_LOG_WINDOW_NS;
     slow(9);
-    cr_expect_str_eq(said(), "prog: warning: worker 7 is slow (the last of 3 more in 60 s)\n"
-                             "prog: warning: worker 9 is slow\n");
+    cr_expect_str_eq(said(),
+                     "prog: warning: worker 7 is slow (the last of 3 more in the last 60 s)\n"
+                     "prog: warning: worker 9 is slow\n");
     now += 10 * SPW_LOG_WINDOW_NS;
     spw_log_tick();
     cr_expect_str_eq(said(), "", "nothing was held back");
+    fclose(out);
+}
+
+Test(log, what_was_held_back_is_told_at_the_end)
+{
+    begin(false);
+    for (uint32_t i = 0; i < 7; i++)
+        slow(i);
+    said();
+    spw_log_close();
+    cr_expect_str_eq(said(),
+                     "prog: warning: worker 6 is slow (the last of 2 more in the last 60 s)\n");
+    spw_log_close();
+    cr_expect_str_eq(said(), "");
     fclose(out);
 }
 
@@ -147,6 +163,6 @@ Test(log, any_number_of_kinds_loses_no_count)
     }
     const char *words = said();
     cr_expect_eq(lines(words), 201);
-    cr_expect(strstr(words, "worker 6 is slow (the last of 2 more in 60 s)"), "%s", words);
+    cr_expect(strstr(words, "worker 6 is slow (the last of 2 more in the last 60 s)"), "%s", words);
     fclose(out);
 }
