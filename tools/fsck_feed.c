@@ -31,6 +31,7 @@ struct suspect {
     uint32_t slot;
     uint32_t twin;
     int fault;
+    bool confirmed;
     uint64_t seq, version;
 };
 
@@ -168,6 +169,25 @@ static enum outcome await_pass(const struct audit *audit, const struct pulse *si
     return STUCK;
 }
 
+static bool same_worker(const struct audit *audit)
+{
+    struct pulse now = feel(audit->what);
+    return same_pulse(&now, &audit->begun);
+}
+
+/* Look at all suspects again. What is wrong in the same way as before is confirmed. */
+static void judge_again(struct audit *audit)
+{
+    for (uint32_t i = 0; i < audit->suspects; i++) {
+        uint32_t state;
+        const struct suspect *was = &audit->suspect[i];
+        struct suspect now = judge(audit, was->slot, &state);
+        now.confirmed =
+            now.fault == was->fault && now.seq == was->seq && now.version == was->version;
+        audit->suspect[i] = now;
+    }
+}
+
 /* Which of the suspects are still what they were after a whole pass of the worker? They are damage;
  * those that changed are looked at again, those that are sound were on their way. */
 static enum outcome confirm(struct audit *audit)
@@ -178,21 +198,17 @@ static enum outcome confirm(struct audit *audit)
         enum outcome outcome = audit->begun.alive ? await_pass(audit, &before) : DONE;
         if (outcome != DONE)
             return outcome;
+        judge_again(audit);
+        if (!same_worker(audit))
+            return AGAIN; /* another one may have been at it: nothing was seen for sure */
         for (uint32_t i = 0; i < audit->suspects; i++) {
-            uint32_t state;
-            const struct suspect *was = &audit->suspect[i];
-            struct suspect now = judge(audit, was->slot, &state);
-            bool same =
-                now.fault == was->fault && now.seq == was->seq && now.version == was->version;
-            if (now.fault != SOUND && same)
-                tell(audit, &now);
-            else if (now.fault != SOUND)
-                audit->suspect[left++] = now;
+            const struct suspect *suspect = &audit->suspect[i];
+            if (suspect->fault != SOUND && suspect->confirmed)
+                tell(audit, suspect);
+            else if (suspect->fault != SOUND)
+                audit->suspect[left++] = *suspect;
         }
         audit->suspects = left;
-        struct pulse after = feel(audit->what);
-        if (!same_pulse(&after, &audit->begun))
-            return AGAIN;
     }
     audit->moving += audit->suspects;
     audit->suspects = 0;
@@ -214,7 +230,9 @@ static enum outcome scan(struct audit *audit)
         if (audit->faults > FAULTS_MAX)
             break;
     }
-    return outcome == DONE ? confirm(audit) : outcome;
+    if (outcome == DONE)
+        outcome = confirm(audit);
+    return outcome == DONE && !same_worker(audit) ? AGAIN : outcome;
 }
 
 /* ---- ring, bits, counts ---------------------------------------------------------------------- */
