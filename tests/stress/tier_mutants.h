@@ -13,6 +13,8 @@
     "no_words", "off_by_one", "no_pins", "step_only", "published_late", "bits_ignored",            \
         "ready_only", "bit_late", "any_fill"
 
+#define QUARANTINE_MUTANTS "no_aside", "bits_cleared", "no_time"
+
 #define AWAITED_MUTANTS "no_limit", "marks_kept"
 
 void table_mutant_set_up(const char *name, const struct spw_table *table);
@@ -23,6 +25,7 @@ void reclaim_mutant_set_up(const char *name);
 void claims_mutant_set_up(const char *name);
 void shard_mutant_set_up(const char *name);
 
+void quarantine_mutant_set_up(const char *name);
 void queue_mutant_set_up(const char *name);
 
 #endif
