@@ -224,6 +224,9 @@ int spw_request_tokens(struct spw_request *request, uint64_t tokens)
 {
     if (!request || tokens < request->tokens || tokens > SPW_TOKENS_MAX)
         return -EINVAL;
+    int rc = spw_client_check(request->client);
+    if (rc < 0)
+        return rc;
     request->keys_version += tokens != request->tokens;
     request->tokens = tokens;
     return 0;

@@ -287,8 +287,9 @@ int spw_space_open(struct spw_client *client, const struct spw_space_config *con
 
 int spw_space_queue(struct spw_space *space, uint64_t requests)
 {
-    if (!space)
-        return -EINVAL;
+    int rc = space ? spw_client_check(space->client) : -EINVAL;
+    if (rc < 0)
+        return rc;
     space->queue = requests < UINT64_MAX ? requests : UINT64_MAX - 1; /* 1 + it is the price */
     return 0;
 }

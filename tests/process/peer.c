@@ -8,12 +8,14 @@
  *   load FIRST COUNT            look up and load, say "loaded N"
  *   pin FIRST COUNT             say "ready C"; SIGUSR1: begin loads and stay inside the step, say
  *                               "pinned N"
+ *   hang FIRST COUNT            look up inside a step, say "ready C"; SIGUSR1: begin loads of what was
+ *                               decided then, say "late STATUS", then load anew, say "loaded N"
  *   random SEED RANGE STORES ROUNDS   that many rounds on keys 0..RANGE-1, STORES of 100 are stores
  *   survive SEED RANGE MS       the same for that long, while workers die: only lost answers and
  *                               wrong bytes are failures
  *   storm SEED REQUESTS         requests of 8 chunks: look up, load, store what is missing
  *   scribble SEED MS            say "ready C", then write noise over all of client.C, for that long
- *   write ctl|feed              write into a mapping that is read-only
+ *   write ctl|feed|feed1        write into a mapping that is read-only
  *   fork                        attach, let a forked child try, and outlive us
  *   exec                        attach, start a program that lists its descriptors and outlives us
  */
@@ -117,6 +119,27 @@ static __attribute__((noreturn)) int pin(char *const *argv)
         pause();
 }
 
+/* Decides, hangs, and loads late what it decided. */
+static int hang(char *const *argv)
+{
+    struct spw_decision decision = {.size_bytes = sizeof decision};
+    struct spw_chunk_ref ref[SPW_MAX_JOB_CHUNKS];
+    struct spw_request *request =
+        actor_request(&actor, number(argv, 0), (uint32_t)number(argv, 1), 0);
+    if (!request || spw_step_begin(actor.client) < 0 || spw_lookup(request, 0, 0, &decision) < 0 ||
+        decision.action != SPW_ACTION_LOAD)
+        return 1;
+    ready();
+    int chunks = spw_decision_chunks(&decision, 0, ref, SPW_MAX_JOB_CHUNKS);
+    int late = spw_load_begin(request, &decision, 0, ref, (uint32_t)chunks, 1);
+    int ended = spw_step_end(actor.client);
+    tell("late %d", late);
+    int loaded = actor_load(&actor, number(argv, 0), (uint32_t)number(argv, 1));
+    tell("loaded %d", loaded);
+    spw_request_finish(request);
+    return ended < 0 || loaded < 0;
+}
+
 static int mix(char *const *argv)
 {
     uint64_t seed = number(argv, 0), range = number(argv, 1), stores = number(argv, 2);
@@ -208,8 +231,9 @@ static int write_read_only(const struct spw_pool_path *path, const char *what)
     struct spw_error err;
     if (spw_pool_attach(path, SPW_ROLE_CLIENT, SPW_CLIENTS_MAX, &pool, &err))
         return 1;
-    struct spw_region_header *header =
-        strcmp(what, "ctl") == 0 ? pool.region_ctl.header : pool.region_feed[0].header;
+    struct spw_region_header *header = strcmp(what, "ctl") == 0     ? pool.region_ctl.header
+                                       : strcmp(what, "feed1") == 0 ? pool.region_feed[1].header
+                                                                    : pool.region_feed[0].header;
     /* asking for the right to write is refused as well: the descriptor was read-only */
     if (mprotect(header, 4096, PROT_READ | PROT_WRITE) == 0 || errno != EACCES)
         return 2;
@@ -257,9 +281,9 @@ static const struct {
     const char *name;
     int (*run)(char *const *argv);
 } commands[] = {
-    {"hold", hold},          {"store", store},       {"load", load},   {"pin", pin},
-    {"random", mix},         {"survive", survive},   {"storm", storm}, {"fork", fork_and_stay},
-    {"exec", exec_and_stay}, {"scribble", scribble},
+    {"hold", hold},          {"store", store},     {"load", load},         {"pin", pin},
+    {"random", mix},         {"survive", survive}, {"storm", storm},       {"fork", fork_and_stay},
+    {"exec", exec_and_stay}, {"hang", hang},       {"scribble", scribble},
 };
 
 int main(int argc, char **argv)
