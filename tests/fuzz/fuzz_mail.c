@@ -1,11 +1,15 @@
 /*
  * A mailbox with any bytes in it, as the daemon reads it. Every request gets its reply, with words
  * that end; the mailbox is only read; and whatever ctl holds as a space afterwards is in range, is
- * no other's twin, and never changes again but for workers that are added to its ranks.
+ * no other's twin, and never changes again but for workers that are added to its ranks. Then the ctl
+ * is an old one, with damage, out of which the next daemon keeps spaces: these are such spaces too.
  */
 #include "tests/fuzz/guarded.h"
+#include <xxhash.h>
+
 #include "tools/log.h"
 #include "tools/mail.h"
+#include "tools/spaces.h"
 
 #define REQUESTS_MAX 80u /* more than there are spaces */
 
@@ -92,6 +96,33 @@ static void request(uint64_t seq)
         check_space((uint32_t)value);
 }
 
+/* Half of what is damaged gets the seal that belongs to it, or nothing would come through. */
+static void keep(struct fuzz_input *in)
+{
+    static struct spw_ctl before;
+    struct spw_ctl *ctl = pool.pool.ctl;
+    const uint8_t which = fuzz_u8(in);
+    struct spw_space_slot *slot = &ctl->space[which % 3];
+    const struct fuzz_window window[] = {
+        {slot, sizeof *slot},
+        {(void *)slot->rank_workers, sizeof slot->rank_workers},
+        {&slot->record, sizeof slot->record},
+    };
+    while (in->left)
+        fuzz_damage(in, window, 3);
+    if (which & 128)
+        slot->seal = XXH3_64bits(&slot->record, sizeof slot->record);
+    before = *ctl; /* the new one is made in its place: the old one is only read */
+    memset(ctl->space, 0, sizeof ctl->space);
+    for (uint32_t s = 0; s < SPW_SPACES_MAX; s++) {
+        char text[128] = "";
+        int rc = spw_spaces_keep(ctl, &pool.pool.geometry, s, &before.space[s], text, sizeof text);
+        fuzz_expect(rc == 0 || text[0], "what isn't kept is told why");
+        if (rc == 0)
+            check_space(s);
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct fuzz_input in = {data, size};
@@ -105,7 +136,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     guarded_restore(&pool.ctl);
     guarded_restore(&pool.client[0]);
     for (uint64_t seq = 1; seq < REQUESTS_MAX && in.left; seq++) {
-        uint8_t pieces = fuzz_u8(&in) % 4;
+        uint8_t pieces = fuzz_u8(&in);
+        if (pieces == 0xfe)
+            keep(&in);
+        pieces %= 4;
         while (pieces--)
             fuzz_damage(&in, window, 4);
         request(seq);

@@ -353,3 +353,12 @@ Test(worker_input, an_envelope_that_makes_no_sense_costs_one_slot)
     finish_good(ticket);
     rig_close(&rig);
 }
+
+/* The number lies in the feed, which may be an old one with damage; a command has 56 bits for it. */
+Test(worker_input, a_spaces_generation_of_any_size_refuses_no_store)
+{
+    start(&(struct rig_config){.capacity = 8});
+    spw_store_relaxed(&rig.daemon.feed[0]->space_generation[RIG_SPACE], UINT64_MAX - 5);
+    finish_good(good_ticket());
+    rig_close(&rig);
+}
