@@ -23,6 +23,8 @@ struct spw_worker_config {
     uint64_t fence_limit_ns;         /* a client stuck in a step               */
     uint64_t orphan_ns;              /* without a daemon and without clients   */
     uint64_t drain_limit_ns;         /* copies still wanted after a stop       */
+    uint64_t io_quarantine_ns;       /* how long a dead worker's transfers may go on */
+    bool transfers_linger;           /* the copier's outlive this process; see tier/quarantine.h */
     uint64_t (*now_ns)(void *ctx);   /* CLOCK_MONOTONIC, or a test's clock     */
     void *clock_ctx;
 };

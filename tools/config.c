@@ -78,6 +78,8 @@ static const struct spw_option table[] = {
      "60s", "how long workers live on without daemon and clients"},
     {"drain-limit", "limits", SPW_OPTION_DURATION, FIELD(drain_limit_ns), 0, 3600 * SECOND_NS, NULL,
      "5s", "how long a clean stop waits for the copies that are running"},
+    {"io-quarantine", "limits", SPW_OPTION_DURATION, FIELD(io_quarantine_ns), 0, 3600 * SECOND_NS,
+     NULL, "60s", "how long memory that a dead worker's disk I/O may still write stays out of use"},
 };
 
 static int check_name(const struct spw_config *config, char *err, size_t err_bytes)

@@ -56,6 +56,7 @@ struct spw_config {
     uint64_t fence_limit_ns;    /* inside one step, before the client is fenced */
     uint64_t orphan_ns;         /* workers' life without daemon and clients */
     uint64_t drain_limit_ns;    /* for copies that run at a clean stop */
+    uint64_t io_quarantine_ns;  /* how long a dead worker's I/O may go on */
 
     bool quiet; /* print errors and warnings only */
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "shm/alive.h"
+#include "tier/counters.h"
 #include "tier/host_copier.h"
 #include "tier/job.h"
 #include "tier/worker.h"
@@ -34,6 +35,11 @@ static uint32_t jobs_of_a_client(const struct spw_geometry *geometry)
     return geometry->completion_slots < most ? geometry->completion_slots : most;
 }
 
+static uint64_t counted(const struct spw_pool *pool, uint32_t k, enum spw_worker_counter counter)
+{
+    return spw_load_relaxed(&pool->feed[k]->counter[counter]);
+}
+
 static int run(const struct spw_config *config, struct spw_pool *pool, uint32_t k,
                volatile int *stop)
 {
@@ -60,13 +66,20 @@ static int run(const struct spw_config *config, struct spw_pool *pool, uint32_t 
         .fence_limit_ns = config->fence_limit_ns,
         .orphan_ns = config->orphan_ns,
         .drain_limit_ns = config->drain_limit_ns,
+        .io_quarantine_ns = config->io_quarantine_ns,
+        .transfers_linger = false, /* a host copier's end with its process */
         .now_ns = now_ns,
     };
+    uint64_t afresh = counted(pool, k, SPW_WORKER_afresh);
     status = spw_worker_open(&worker_config, &worker, &err);
     if (status) {
         spw_log(SPW_LOG_ERROR, "worker %u: %s", k, err.text);
     } else {
         spw_pages_use(config, pool, k);
+        if (counted(pool, k, SPW_WORKER_afresh) != afresh)
+            spw_log(SPW_LOG_WARNING,
+                    "worker %u: its update ring made no sense: the shard is emptied and goes on",
+                    k);
         status = spw_worker_run(worker, stop);
         if (status)
             spw_log(SPW_LOG_ERROR, "worker %u: copies were still running at the limit", k);

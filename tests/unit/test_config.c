@@ -116,13 +116,14 @@ Test(config, every_option_is_taken_from_flags)
     cr_expect_eq(config.drain_limit_ns, 250000000);
     cr_expect(config.quiet);
     cr_assert_eq(parse("--kv-blocks 9 --command-ring-slots 8 "
-                       "--completion-ring-slots 16 --run-limit 3s --check",
+                       "--completion-ring-slots 16 --run-limit 3s --io-quarantine 7s --check",
                        &config, err, sizeof(err)),
                  0, "%s", err);
     cr_expect_eq(config.kv_blocks, 9);
     cr_expect_eq(config.command_slots, 8);
     cr_expect_eq(config.completion_slots, 16);
     cr_expect_eq(config.run_limit_ns, 3000000000);
+    cr_expect_eq(config.io_quarantine_ns, 7000000000);
     cr_expect_eq(config.action, SPW_CONFIG_CHECK);
 }
 
@@ -149,6 +150,7 @@ ParameterizedTestParameters(config, numbers_are_checked)
         {"--fence-limit", "0"},
         {"--orphan", "25h"},
         {"--drain-limit", "5"},
+        {"--io-quarantine", "61min"},
         {"--store-rate", "1 gigs"},
         {"--load-rate", "1.5.GiB"},
         {"--mode", "0700"},
