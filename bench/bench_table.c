@@ -1,5 +1,6 @@
 /*
- * The state table: scanning it (a resync), attaching to a million chunks, changing it.
+ * The state table: scanning it (a resync), attaching to a million chunks, taking them over from a
+ * dead worker, changing it.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -12,6 +13,7 @@
 #include "bench/million.h"
 #include "bench/pair.h"
 #include "sched/handle.h"
+#include "tier/counters.h"
 
 #define NS(begin) (double)(spw_bench_now_ns() - (begin))
 
@@ -222,6 +224,52 @@ static int bench_attach(struct spw_bench_run *run)
     return rc;
 }
 
+/* ---- adoption -------------------------------------------------------------------------------- */
+
+/* Entries and keys, copied: what an adopter has to look at. */
+static double time_read(const struct spw_pool *pool, void *copy)
+{
+    const uint8_t *entry = spw_pool_feed_at(pool, 0, pool->feed_map.entry_off);
+    uint64_t begin = spw_bench_now_ns();
+    memcpy(copy, entry, pool->feed_map.index_off - pool->feed_map.entry_off);
+    spw_bench_use(*(const uint64_t *)copy);
+    return NS(begin);
+}
+
+/* From the death of a worker to its successor's readiness: its first record is behind it then. */
+static int bench_adopt(struct spw_bench_run *run)
+{
+    static struct spw_bench_series ours, theirs;
+    struct spw_million *m = NULL;
+    if (!spw_bench_wants(run, "adopt", "1M_chunks"))
+        return 0;
+    int rc = spw_million_get(run, &m);
+    if (rc < 0)
+        return rc;
+    const struct spw_pool *pool = spw_bench_pool_payload(m->pool);
+    size_t bytes = pool->feed_map.index_off - pool->feed_map.entry_off;
+    void *copy = malloc(bytes);
+    if (!copy)
+        return -ENOMEM;
+    memset(copy, 1, bytes);
+    ours.count = theirs.count = 0;
+    spw_atomic64 *adopted = &pool->feed[0]->counter[SPW_WORKER_adopted];
+    for (uint64_t i = 0; rc == 0 && i < spw_bench_size(run, 11, 2); i++) {
+        uint64_t before = spw_load_relaxed(adopted);
+        double ns = spw_bench_pool_adopt(m->pool);
+        /* twice: by the shard that is timed, and by the worker that goes on */
+        bool whole = spw_load_relaxed(adopted) - before == 2 * m->chunks;
+        rc = ns < 0 ? (int)ns : whole ? 0 : -EBADMSG;
+        spw_bench_add(&ours, ns);
+        spw_bench_add(&theirs, time_read(pool, copy));
+    }
+    free(copy);
+    if (rc == 0)
+        spw_bench_report(run, &(struct spw_bench_line){"adopt", "1M_chunks", "ns", &ours,
+                                                       "memcpy of entries and keys", &theirs});
+    return rc;
+}
+
 /* ---- changes --------------------------------------------------------------------------------- */
 
 struct change {
@@ -317,6 +365,8 @@ int spw_bench_table(struct spw_bench_run *run)
         rc = bench_resync(run);
     if (rc == 0)
         rc = bench_attach(run);
+    if (rc == 0)
+        rc = bench_adopt(run);
     if (rc < 0)
         fprintf(stderr, "spw-bench: table: failed (%d)\n", rc);
     return rc;

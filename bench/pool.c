@@ -191,6 +191,23 @@ int spw_bench_pool_fill(struct spw_bench_pool *pool,
     return rc;
 }
 
+double spw_bench_pool_adopt(struct spw_bench_pool *pool)
+{
+    struct spw_shard_config config = {
+        .pool = &pool->mapped, .fence_limit_ns = LONG_NS, .client_dead = nobody_died};
+    struct spw_shard *shard = NULL;
+    struct spw_error err = {0};
+    end_worker(pool);
+    uint64_t begin = spw_bench_now_ns();
+    int rc = spw_shard_open(&config, &shard, &err);
+    double ns = (double)(spw_bench_now_ns() - begin);
+    spw_shard_close(shard);
+    if (rc == 0)
+        rc = start_worker(pool, &err);
+    say_up(pool);
+    return rc < 0 ? rc : ns;
+}
+
 void spw_bench_pool_close(struct spw_bench_pool *pool)
 {
     if (!pool)

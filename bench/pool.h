@@ -29,6 +29,10 @@ void spw_bench_pool_close(struct spw_bench_pool *pool);
 int spw_bench_pool_fill(struct spw_bench_pool *pool,
                         int (*fill)(struct spw_shard *shard, void *ctx), void *ctx);
 
+/** Another worker in the place of the one that is there: ns in which it takes the shard over, or
+ * -errno. Not while being served. */
+double spw_bench_pool_adopt(struct spw_bench_pool *pool);
+
 /** All objects, writable: the daemon's mapping. */
 const struct spw_pool *spw_bench_pool_objects(const struct spw_bench_pool *pool);
 /** The same as the worker maps them: payload included. */
