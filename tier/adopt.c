@@ -10,12 +10,14 @@
 #include <string.h>
 
 #include "shm/crash_point.h"
+#include "tier/by_age.h"
 #include "tier/counters.h"
 #include "tier/entry_check.h"
 #include "tier/quarantine.h"
 
 /* Stores of one job become READY one after the other, head of the chain first. */
 #define RECENCY_RUN 64u
+#define LOOK_AHEAD  16u
 
 static void count(struct spw_shard *shard, enum spw_worker_counter counter, uint64_t amount)
 {
@@ -58,34 +60,48 @@ static void repair_entry(struct spw_shard *shard, uint32_t slot,
         count(shard, SPW_WORKER_dropped, 1);
 }
 
-static void repair(struct spw_shard *shard)
-{
-    const struct spw_entry_rules rules = {.space = shard->pool->ctl->space,
-                                          .slot_bytes = shard->pool->geometry.slot_bytes,
-                                          .version_max = shard->news.writer.tail + SPW_NEWS_MAX};
-    for (uint32_t slot = 0; slot < shard->slots; slot++)
-        repair_entry(shard, slot, &rules);
-}
-
 static uint32_t state_of(const struct spw_shard *shard, uint32_t slot)
 {
     return SPW_PACKED_STATE(spw_load_relaxed(&shard->table.entry[slot].packed));
 }
 
-static uint64_t version_of(const struct spw_shard *shard, uint32_t slot)
+/* Returns the highest version that is there then, or the tail. */
+static uint64_t repair(struct spw_shard *shard)
 {
-    return spw_load_relaxed(&shard->table.entry[slot].version);
+    uint64_t highest = shard->news.writer.tail;
+    const struct spw_entry_rules rules = {.space = shard->pool->ctl->space,
+                                          .slot_bytes = shard->pool->geometry.slot_bytes,
+                                          .version_max = shard->news.writer.tail + SPW_NEWS_MAX};
+    for (uint32_t slot = 0; slot < shard->slots; slot++) {
+        repair_entry(shard, slot, &rules);
+        uint64_t version = spw_load_relaxed(&shard->table.entry[slot].version);
+        if (version != 0 && spw_pos_before(highest, version))
+            highest = version;
+    }
+    return highest;
 }
 
-/* A second READY entry of a key can only be damage. */
-static bool is_twin(const struct spw_shard *shard, const struct spw_entry_copy *copy)
+/* A second READY entry of a key can only be damage. Keys are looked at where digests meet. */
+static bool is_twin(const struct spw_shard *shard, struct spw_entry_copy *copy)
 {
+    if (copy->state != SPW_READY ||
+        spw_table_by_tag(&shard->table, copy->digest[0], SPW_NO_SLOT_ID) < 0 ||
+        spw_table_read(&shard->table.view, copy->slot, true, copy) < 0)
+        return false;
     struct spw_chunk_key key = {.digest = {copy->digest[0], copy->digest[1]},
                                 .space = copy->space,
                                 .group = copy->group,
                                 .key_bytes = copy->key_bytes,
                                 .key = copy->key};
-    return copy->state == SPW_READY && spw_table_live(&shard->table, &key) >= 0;
+    return spw_table_live(&shard->table, &key) >= 0;
+}
+
+/* Where the cell of an entry further on will go: one line at random each. */
+static void look_ahead(const struct spw_shard *shard, uint32_t slot)
+{
+    if (slot + LOOK_AHEAD < shard->slots)
+        spw_table_index_prefetch(
+            &shard->table, spw_load_relaxed(&shard->table.entry[slot + LOOK_AHEAD].digest[0]));
 }
 
 static void rebuild_index(struct spw_shard *shard)
@@ -94,7 +110,8 @@ static void rebuild_index(struct spw_shard *shard)
     SPW_CRASH_POINT("adopt.index_cleared");
     for (uint32_t slot = 0; slot < shard->slots; slot++) {
         struct spw_entry_copy copy;
-        if (spw_table_read(&shard->table.view, slot, true, &copy) < 0 || copy.state == SPW_FREE)
+        look_ahead(shard, slot);
+        if (spw_table_read(&shard->table.view, slot, false, &copy) < 0 || copy.state == SPW_FREE)
             continue;
         if (is_twin(shard, &copy)) {
             copy.state = SPW_RETIRED;
@@ -106,22 +123,10 @@ static void rebuild_index(struct spw_shard *shard)
     }
 }
 
-static uint64_t highest_version(const struct spw_shard *shard)
-{
-    uint64_t highest = shard->news.writer.tail;
-    for (uint32_t slot = 0; slot < shard->slots; slot++) {
-        uint64_t version = version_of(shard, slot);
-        if (version != 0 && spw_pos_before(highest, version))
-            highest = version;
-    }
-    return highest;
-}
-
-/* Positions that the predecessor gave to entries, but didn't publish. */
-static void fill_positions(struct spw_shard *shard)
+/* Positions up to @highest that the predecessor gave to entries, but didn't publish. */
+static void fill_positions(struct spw_shard *shard, uint64_t highest)
 {
     const struct spw_update keyless = {0};
-    uint64_t highest = highest_version(shard);
     while (!spw_pos_before(highest, spw_news_position(shard)))
         spw_news_add(shard, &keyless);
     spw_shard_flush(shard);
@@ -171,35 +176,32 @@ static void retire_all_anew(struct spw_shard *shard)
     spw_shard_flush(shard);
 }
 
-/* READY slots by the run in which they were stored, later runs last; in a run the first stored
- * last. */
-static int by_age(const void *left, const void *right)
+/* By the run in which it was stored, later runs last; in a run the first stored last. No fill is half
+ * a circle of positions before the tail. */
+static uint64_t age_of(const struct spw_shard *shard, uint64_t fill)
 {
-    const uint64_t *a = left, *b = right; /* {fill, slot} */
-    uint64_t run_a = a[0] / RECENCY_RUN, run_b = b[0] / RECENCY_RUN;
-    if (run_a != run_b)
-        return spw_pos_before(run_a, run_b) ? -1 : 1;
-    return a[0] == b[0] ? 0 : spw_pos_before(b[0], a[0]) ? -1 : 1;
+    uint64_t origin = (shard->news.writer.tail - (1ull << 63)) & ~(uint64_t)(RECENCY_RUN - 1);
+    return (fill - origin) ^ (RECENCY_RUN - 1);
 }
 
 /* And the list of FREE slots. */
 static int rebuild_recency(struct spw_shard *shard, struct spw_error *err)
 {
-    uint64_t(*ready)[2] = malloc(shard->slots * sizeof *ready);
+    struct spw_aged *ready = malloc(2 * (uint64_t)shard->slots * sizeof *ready);
     if (!ready)
         return spw_fail(err, -ENOMEM, "no memory to sort %u slots by age", shard->slots);
     uint32_t ready_count = 0;
     for (uint32_t slot = 0; slot < shard->slots; slot++) {
-        if (state_of(shard, slot) == SPW_FREE)
+        uint32_t state = state_of(shard, slot);
+        if (state == SPW_FREE)
             spw_slot_list_add(&shard->free, slot);
-        if (state_of(shard, slot) != SPW_READY)
-            continue;
-        ready[ready_count][0] = spw_load_relaxed(&shard->table.entry[slot].fill);
-        ready[ready_count++][1] = slot;
+        if (state == SPW_READY)
+            ready[ready_count++] = (struct spw_aged){
+                age_of(shard, spw_load_relaxed(&shard->table.entry[slot].fill)), slot};
     }
-    qsort(ready, ready_count, sizeof *ready, by_age);
+    spw_sort_by_age(ready, ready + shard->slots, ready_count);
     for (uint32_t i = 0; i < ready_count; i++)
-        spw_slot_list_add(&shard->recency, (uint32_t)ready[i][1]);
+        spw_slot_list_add(&shard->recency, ready[i].slot);
     free(ready);
     count(shard, SPW_WORKER_adopted, ready_count);
     return 0;
@@ -239,7 +241,7 @@ int spw_shard_adopt(struct spw_shard *shard, struct spw_error *err)
 {
     if (spw_quarantine_begin(shard) < 0)
         return spw_fail(err, -ENOMEM, "no memory for the copying bits of a dead worker");
-    repair(shard);
+    uint64_t highest = repair(shard);
     SPW_CRASH_POINT("adopt.repaired");
     rebuild_index(shard);
     SPW_CRASH_POINT("adopt.index_rebuilt");
@@ -247,7 +249,7 @@ int spw_shard_adopt(struct spw_shard *shard, struct spw_error *err)
     /* [AD-1] release: the table is repaired */
     spw_store_release(&shard->feed->incarnation, shard->incarnation);
     SPW_CRASH_POINT("adopt.incarnation_stored");
-    fill_positions(shard);
+    fill_positions(shard, highest);
     SPW_CRASH_POINT("adopt.positions_filled");
     retire_all_anew(shard);
     SPW_CRASH_POINT("adopt.retired_anew");

@@ -393,6 +393,11 @@ void spw_table_index_drop(struct spw_table *table, const uint64_t digest[2], uin
     }
 }
 
+void spw_table_index_prefetch(const struct spw_table *table, uint64_t tag)
+{
+    __builtin_prefetch(&table->index[home_bucket(&table->view, tag)], 1);
+}
+
 void spw_table_index_clear(struct spw_table *table)
 {
     for (uint32_t b = 0; b < table->view.buckets; b++) {

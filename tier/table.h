@@ -118,6 +118,8 @@ bool spw_entry_live(uint32_t state);
  * put once. Dropping what is not there changes nothing. */
 void spw_table_index_put(struct spw_table *table, const uint64_t digest[2], uint32_t slot);
 void spw_table_index_drop(struct spw_table *table, const uint64_t digest[2], uint32_t slot);
+/** Soon digest[0] @tag will be put: its place is fetched meanwhile. A hint. */
+void spw_table_index_prefetch(const struct spw_table *table, uint64_t tag);
 /** Empty the index, in place; readers may miss anything until all is put again. */
 void spw_table_index_clear(struct spw_table *table);
 /** Buckets for @slots so that cells are at most half full. */
