@@ -116,3 +116,12 @@ uint64_t spw_lane_highest(const struct spw_lane_slot *slot, uint32_t slots, uint
     }
     return highest;
 }
+
+uint64_t spw_lane_sent(const struct spw_lane_slot *slot, uint32_t slots, uint64_t from)
+{
+    uint64_t at = from;
+    /* relaxed: nothing else of them is read here */
+    while (at - from < slots && spw_load_relaxed(&slot[at & (slots - 1)].seq) == at + 1)
+        at++;
+    return at;
+}

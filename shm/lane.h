@@ -65,7 +65,11 @@ int spw_lane_read(const struct spw_lane_consumer *lane, uint32_t index, void *ou
 void spw_lane_release(struct spw_lane_consumer *lane, uint32_t count);
 
 /** Highest position any slot's seq, at most a lap beyond the tail, or the tail shows: where a successor's numbers must lie
- * beyond. Used at hand-over of a client object and when a worker resumes a completion lane. */
+ * beyond. Used at hand-over of a client object. Reads all slots. */
 uint64_t spw_lane_highest(const struct spw_lane_slot *slot, uint32_t slots, uint64_t tail);
+
+/** Position behind the messages of one slot that a consumer at @from finds without a break, at most a
+ * lap. Used when a worker resumes a completion lane: its predecessor may have died before its tail. */
+uint64_t spw_lane_sent(const struct spw_lane_slot *slot, uint32_t slots, uint64_t from);
 
 #endif

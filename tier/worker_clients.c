@@ -56,7 +56,7 @@ static void take_up_lanes(struct spw_worker *worker, uint32_t c)
                            view->command_slots, &ours->command_head);
     uint64_t tail = spw_load_relaxed(&ours->completion_tail); /* only this worker writes it */
     spw_store_relaxed(&ours->completion_tail,
-                      spw_lane_highest(completion, view->completion_slots, tail));
+                      spw_lane_sent(completion, view->completion_slots, tail));
     spw_lane_producer_init(&client->completions, completion, view->completion_slots,
                            &ours->completion_tail, &theirs->completion_head);
 }
@@ -74,15 +74,13 @@ static void serve(struct spw_worker *worker, uint32_t c, uint64_t generation)
 }
 
 /* The new holder takes answers from where it found our tail. That lies in its object: whatever an
- * earlier holder wrote over it, both sides go on there. */
+ * earlier holder wrote over it, both sides go on behind what the new one finds there. */
 static void meet_completions(struct spw_worker_client *client, const struct spw_lane_client *theirs)
 {
     struct spw_lane_producer *lane = &client->completions;
-    uint64_t head = spw_load_relaxed(&theirs->completion_head);
-    if (lane->tail - head <= (uint64_t)lane->mask + 1)
-        return;
-    lane->tail = lane->head_cached = head;
-    spw_store_relaxed(lane->tail_at, head);
+    lane->head_cached = spw_load_relaxed(&theirs->completion_head);
+    lane->tail = spw_lane_sent(lane->slot, lane->mask + 1, lane->head_cached);
+    spw_store_relaxed(lane->tail_at, lane->tail);
 }
 
 /* A new holder: what lies before its base is void. */

@@ -193,6 +193,23 @@ Test(lane, case31_successor_beyond_the_half_sent_message_is_read_right)
     }
 }
 
+/* A consumer at @from goes on exactly to there, whatever lies behind. */
+Test(lane, what_was_sent_without_a_break_is_told_across_every_wrap)
+{
+    for (size_t i = 0; i < sizeof starts / sizeof starts[0]; i++) {
+        uint64_t at = starts[i];
+        start(8, at);
+        cr_assert_eq(spw_lane_sent(slot, 8, at), at);
+        spw_store_relaxed(&slot[(at + 2) & 7].seq, at + 3); /* not ours to reach */
+        cr_assert_eq(spw_lane_sent(slot, 8, at), at);
+        spw_store_relaxed(&slot[at & 7].seq, at + 1);
+        cr_assert_eq(spw_lane_sent(slot, 8, at), at + 1);
+        for (uint64_t n = 0; n < 8; n++)
+            spw_store_relaxed(&slot[(at + n) & 7].seq, at + n + 1);
+        cr_assert_eq(spw_lane_sent(slot, 8, at), at + 8, "a lap at most");
+    }
+}
+
 Test(lane, highest_is_told_across_every_wrap)
 {
     for (size_t i = 0; i < sizeof starts / sizeof starts[0]; i++) {
