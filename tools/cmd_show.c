@@ -14,8 +14,9 @@
 #include "tools/look.h"
 #include "tools/show.h"
 
-#define LOOK_US  10000u
-#define LOOK_MAX 60u /* a daemon goes round its loop five times a second, a worker ten times */
+#define LOOK_US 10000u
+#define LOOK_NS                                                                                    \
+    600000000ull /* a daemon goes round its loop in 0.2 s, a worker in 0.1 s at the most */
 
 struct stat_args {
     struct spw_pool_args pool;
@@ -83,12 +84,13 @@ static void gather_stream(const struct spw_stream *stream, uint64_t part_bytes,
 static void gather_progress(const struct spw_pool *pool, struct spw_show_view *out)
 {
     uint64_t passes[SPW_WORKERS_MAX], rounds = spw_load_relaxed(&pool->ctl->rounds);
+    uint64_t until = spw_monotonic_ns() + LOOK_NS;
     bool waits = true;
     for (uint32_t k = 0; k < pool->geometry.workers; k++) {
         passes[k] = spw_load_relaxed(&pool->feed[k]->passes);
         out->worker[k].alive = spw_lock_held(pool->lock_fd, SPW_LOCK_WORKER(k)) == 1;
     }
-    for (uint32_t i = 0; i < LOOK_MAX && waits; i++) {
+    while (waits && spw_monotonic_ns() < until) {
         usleep(LOOK_US);
         out->daemon_moves = spw_load_relaxed(&pool->ctl->rounds) != rounds;
         waits = out->daemon_alive && !out->daemon_moves;

@@ -99,7 +99,7 @@ Test(process_fsck, a_busy_pool_is_never_called_damaged_in_100_looks)
     uint64_t moving = 0;
     cr_assert(proc_start(&pool, &(struct proc_config){.workers = 2, .capacity = 16}));
     for (int i = 0; i < 3; i++) {
-        char seed[8];
+        char seed[16];
         snprintf(seed, sizeof seed, "%d", i);
         peer[i] =
             proc_peer(&pool, &fd[i], (const char *const[]){"survive", seed, "60", "60000", NULL});
