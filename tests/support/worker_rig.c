@@ -111,6 +111,8 @@ void rig_start_worker(struct rig *rig, uint32_t k)
         .fence_limit_ns = FENCE_LIMIT_NS,
         .orphan_ns = RIG_SECOND,
         .drain_limit_ns = RIG_SECOND,
+        .io_quarantine_ns = rig->config.io_quarantine_ns,
+        .transfers_linger = rig->config.transfers_linger,
         .now_ns = rig_now,
         .clock_ctx = rig,
     };

@@ -34,6 +34,8 @@ struct rig_config {
     uint32_t client_jobs_max;
     uint64_t overtake_limit_ns;           /* 5 s */
     struct spw_host_copier_config copier; /* in_flight 0 = 2 */
+    uint64_t io_quarantine_ns;
+    bool transfers_linger;
     bool real_clock;
 };
 
