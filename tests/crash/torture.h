@@ -67,7 +67,7 @@ struct torture_shard {
 };
 
 struct torture_findings {
-    uint64_t kills, stops, sweeps, checked, wrong, lost, leaked_pins, stuck, lost_answers;
+    uint64_t kills, stops, restarts, sweeps, checked, wrong, lost, leaked_pins, stuck, lost_answers;
     uint64_t unexpected, uneven, slow; /* slow: recoveries beyond their limit */
     uint64_t deaths[TORTURE_ROLES];
     uint64_t worst_ms[TORTURE_ROLES];
@@ -114,7 +114,9 @@ void torture_start_client(struct torture *torture, uint32_t i, const char *crash
 void torture_start_clients(struct torture *torture);
 /** The pid of worker @k if it holds its lock byte; else 0. */
 pid_t torture_worker_pid(const struct torture *torture, uint32_t k);
-/** After a daemon's death: start the next one and look at its pool. ms until a client could attach,
+/** Ask the daemon for a stop that keeps the pool, and wait. */
+void torture_stop_daemon(struct torture *torture);
+/** After a daemon's end: start the next one and look at its pool. ms until a client could attach,
  * or a negative errno. */
 int64_t torture_restart_daemon(struct torture *torture);
 

@@ -18,7 +18,7 @@
 #define SETTLE_MS   8000
 #define PAUSE_MS    15000
 #define SWEEP_MS    30000
-#define COUNTING_US 3000 /* between a retirement and its count, with the worker off its CPU */
+#define COUNTING_MS 1000 /* for a worker that is off its CPU between a retirement and its count */
 
 /* ---- tables ---------------------------------------------------------------------------------- */
 
@@ -140,21 +140,34 @@ static uint64_t missing(const struct torture_shard *before, const struct torture
     return count;
 }
 
+/* What shard @k has evicted since @before; one that was retired just now is counted by the end of the
+ * pass. */
+static uint64_t evicted_since(const struct torture *torture, uint32_t k,
+                              const struct torture_shard *before, uint64_t wanted)
+{
+    const struct spw_feed_head *feed = torture->pool.seen->feed[k];
+    uint64_t until = proc_now_ms() + COUNTING_MS, first = spw_load_relaxed(&feed->passes), evicted;
+    bool goes_on = true;
+    do {
+        goes_on = spw_load_relaxed(&feed->passes) - first < 2 && torture_worker_pid(torture, k) &&
+                  proc_now_ms() < until;
+        evicted = spw_load_relaxed(&feed->counter[SPW_WORKER_evicted]) - before->evicted;
+        usleep(200);
+    } while (evicted < wanted && goes_on);
+    return evicted;
+}
+
 void torture_compare(struct torture *torture, uint32_t k, uint32_t uncounted)
 {
     static struct torture_shard now;
     struct torture_shard *before = &torture->shard[k];
-    const struct spw_feed_head *feed = torture->pool.seen->feed[k];
     if (!look(torture, k, &now))
         return; /* too much goes on there; the next look covers this one */
     now.torn = uncounted ? now.begun - now.ended : before->torn;
     uint64_t gone = is_in_a_reset(before) ? 0 : missing(before, &now, k, false);
     uint64_t allowed = now.evicted - before->evicted + uncounted;
-    if (gone > allowed) { /* a victim is retired, then counted */
-        usleep(COUNTING_US);
-        allowed =
-            spw_load_relaxed(&feed->counter[SPW_WORKER_evicted]) - before->evicted + uncounted;
-    }
+    if (gone > allowed)
+        allowed = evicted_since(torture, k, before, gone - uncounted) + uncounted;
     if (gone > allowed) {
         missing(before, &now, k, true);
         fprintf(stderr, "torture: LOST: shard %u: %" PRIu64 " gone, %" PRIu64 " explained\n", k,

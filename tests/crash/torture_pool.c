@@ -12,6 +12,7 @@
 
 #include "shm/alive.h"
 #include "tests/crash/torture.h"
+#include "tools/command.h"
 
 #define NARROW_KEYS 24u
 
@@ -87,7 +88,8 @@ int64_t torture_restart_daemon(struct torture *torture)
         torture->pool.seen = old;
         return -ETIMEDOUT;
     }
-    spw_pool_detach(old);
+    if (old)
+        spw_pool_detach(old);
     free(old);
     for (uint32_t k = 0; k < torture->options.workers; k++) {
         torture->worker[k].killed_ms = 0;
@@ -236,7 +238,7 @@ bool torture_open(struct torture *torture, const struct torture_options *options
         .clients = options->clients + 3, /* a sweep, the tools, one that dies as another attaches */
         .store_rate = "1MB/s",
         .run_limit = "500ms",
-        .on_stop = "remove",
+        .on_stop = "keep",
         .update_records = 64,
         .lane_slots = 32,
         .more = {"--fence-limit", options->seed % 2 ? "200ms" : "1h", NULL}};
@@ -265,15 +267,36 @@ static void end_clients(struct torture *torture)
     }
 }
 
+void torture_stop_daemon(struct torture *torture)
+{
+    int status = proc_stop(&torture->pool, SIGTERM);
+    if (status == 0)
+        return;
+    fprintf(stderr, "torture: the daemon ended with %d\n", status);
+    torture->found.unexpected++;
+}
+
+/* What is kept is whole, and can be removed. */
+static void remove_pool(struct torture *torture)
+{
+    static char out[8192];
+    int whole = proc_spillway(&torture->pool, "fsck", false, out, sizeof out);
+    if (whole == SPW_EXIT_DAMAGED)
+        fprintf(stderr, "torture: fsck: %s\n", out);
+    const char *rm[] = {SPW_PROC_SPILLWAY, "rm", torture->pool.config.name, "--shm-dir",
+                        torture->pool.dir, NULL};
+    int removed = proc_run(rm, out, sizeof out, PROC_LIMIT_MS);
+    uint32_t files = proc_files(&torture->pool);
+    if (removed != 0 || files != 0)
+        fprintf(stderr, "torture: rm ended with %d and left %u files: %s\n", removed, files, out);
+    torture->found.unexpected += (whole == SPW_EXIT_DAMAGED) + (removed != 0 || files != 0);
+}
+
 void torture_close(struct torture *torture)
 {
     torture_continue(torture);
     end_clients(torture);
-    int status = proc_stop(&torture->pool, SIGTERM);
-    uint32_t files = proc_files(&torture->pool);
-    if (status != 0 || files != 0) {
-        fprintf(stderr, "torture: the daemon ended with %d and left %u files\n", status, files);
-        torture->found.unexpected++;
-    }
+    torture_stop_daemon(torture);
+    remove_pool(torture);
     proc_close(&torture->pool);
 }

@@ -42,11 +42,12 @@ static void print_json(const struct torture *torture, const uint64_t work[4])
 {
     const struct torture_findings *found = &torture->found;
     printf("{\"schema\": %d, \"seed\": %" PRIu64 ", \"seconds\": %" PRIu64 ", \"kills\": %" PRIu64
-           ", \"stops\": %" PRIu64 ", \"sweeps\": %" PRIu64 ", \"chunks_stored\": %" PRIu64
-           ", \"chunks_checked\": %" PRIu64 ", \"wrong\": %" PRIu64 ", \"lost\": %" PRIu64
-           ", \"leaked_pins\": %" PRIu64,
+           ", \"stops\": %" PRIu64 ", \"clean_restarts\": %" PRIu64 ", \"sweeps\": %" PRIu64
+           ", \"chunks_stored\": %" PRIu64 ", \"chunks_checked\": %" PRIu64 ", \"wrong\": %" PRIu64
+           ", \"lost\": %" PRIu64 ", \"leaked_pins\": %" PRIu64,
            SCHEMA, torture->options.seed, torture->options.seconds, found->kills, found->stops,
-           found->sweeps, work[0], found->checked, found->wrong, found->lost, found->leaked_pins);
+           found->restarts, found->sweeps, work[0], found->checked, found->wrong, found->lost,
+           found->leaked_pins);
     printf(", \"stuck_pending\": %" PRIu64 ", \"lost_answers\": %" PRIu64
            ", \"unexpected_errors\": %" PRIu64 ", \"uneven_counters\": %" PRIu64
            ", \"slow_recoveries\": %" PRIu64 ", \"waits\": %" PRIu64 ", \"resets\": %" PRIu64
@@ -63,8 +64,9 @@ static void print_json(const struct torture *torture, const uint64_t work[4])
 static void print_text(const struct torture *torture, const uint64_t work[4])
 {
     const struct torture_findings *found = &torture->found;
-    printf("seed %" PRIu64 ": %" PRIu64 " kills, %" PRIu64 " stops, %" PRIu64 " sweeps\n",
-           torture->options.seed, found->kills, found->stops, found->sweeps);
+    printf("seed %" PRIu64 ": %" PRIu64 " kills, %" PRIu64 " stops, %" PRIu64
+           " clean restarts, %" PRIu64 " sweeps\n",
+           torture->options.seed, found->kills, found->stops, found->restarts, found->sweeps);
     for (int role = 0; role < TORTURE_ROLES; role++)
         printf("  %-11s %5" PRIu64 " deaths, worst recovery %5" PRIu64 " ms\n",
                torture_role_name(role), found->deaths[role], found->worst_ms[role]);

@@ -60,6 +60,26 @@ void torture_kill_client(struct torture *torture, uint32_t i, bool followed)
         client->killed_ms = 0; /* nothing else may clear what it left, either */
 }
 
+static void start_daemon(struct torture *torture)
+{
+    int64_t ms = torture_restart_daemon(torture);
+    if (ms >= 0)
+        torture_recovered(torture, TORTURE_DAEMON, (uint64_t)ms);
+    for (uint32_t i = 0; i < torture->options.clients; i++)
+        torture->client[i].killed_ms = 0; /* that clock means nothing any more */
+    for (uint32_t k = 0; k < torture->options.workers; k++)
+        torture_compare(torture, k, 1); /* a stopped worker is killed by the next daemon */
+}
+
+/* A stop that keeps what is there, while all are busy. */
+static void restart_cleanly(struct torture *torture)
+{
+    torture_continue(torture);
+    torture_stop_daemon(torture);
+    torture->found.restarts++;
+    start_daemon(torture);
+}
+
 void torture_kill_daemon(struct torture *torture)
 {
     bool again = below(torture, 4) == 0;
@@ -75,13 +95,7 @@ void torture_kill_daemon(struct torture *torture)
         proc_kill_daemon(&torture->pool);
         count_kill(torture, TORTURE_DAEMON);
     }
-    int64_t ms = torture_restart_daemon(torture);
-    if (ms >= 0)
-        torture_recovered(torture, TORTURE_DAEMON, (uint64_t)ms);
-    for (uint32_t i = 0; i < torture->options.clients; i++)
-        torture->client[i].killed_ms = 0; /* that clock means nothing any more */
-    for (uint32_t k = 0; k < torture->options.workers; k++)
-        torture_compare(torture, k, 1); /* a stopped worker is killed by the next daemon */
+    start_daemon(torture);
 }
 
 static void kill_all_of_it(struct torture *torture, pid_t worker[TORTURE_WORKERS_MAX])
@@ -150,7 +164,10 @@ static void kill_somebody(struct torture *torture, enum torture_role role)
                             below(torture, 4) != 0);
         break;
     case TORTURE_DAEMON:
-        torture_kill_daemon(torture);
+        if (below(torture, 4) == 0)
+            restart_cleanly(torture);
+        else
+            torture_kill_daemon(torture);
         break;
     default:
         torture_kill_everything(torture);
