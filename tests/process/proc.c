@@ -88,6 +88,32 @@ static void remember(pid_t pid)
         spawned[spawned_count++] = pid;
 }
 
+static void stop_listening(struct proc_pool *pool)
+{
+    if (pool->words_fd)
+        close(pool->words_fd);
+    pool->words_fd = 0;
+    pool->words[0] = 0;
+}
+
+bool proc_said(struct proc_pool *pool, const char *words)
+{
+    uint64_t until = proc_now_ms() + 1000;
+    size_t length = strlen(pool->words);
+    while (!strstr(pool->words, words)) {
+        struct pollfd look = {.fd = pool->words_fd, .events = POLLIN};
+        uint64_t now = proc_now_ms();
+        if (now >= until || poll(&look, 1, (int)(until - now)) <= 0)
+            return false;
+        ssize_t got = read(look.fd, pool->words + length, sizeof pool->words - 1 - length);
+        if (got <= 0)
+            return false;
+        length += (size_t)got;
+        pool->words[length] = 0;
+    }
+    return true;
+}
+
 void proc_spawn(struct proc_pool *pool)
 {
     const struct proc_config *config = &pool->config;
@@ -130,13 +156,18 @@ void proc_spawn(struct proc_pool *pool)
                                   lane,
                                   "--orphan",
                                   "1s",
-                                  "--quiet"};
-    size_t n = 0;
-    while (argv[n])
-        n++;
+                                  config->listen ? NULL : "--quiet"};
+    const char *whole[ARGS_MAX] = {config->group ? "setsid" : NULL};
+    static const char *const joined[] = {"sh", "-c", "exec \"$0\" \"$@\" 2>&1"};
+    size_t n = config->group;
+    for (size_t i = 0; config->listen && i < 3; i++)
+        whole[n++] = joined[i];
+    for (size_t i = 0; argv[i]; i++)
+        whole[n++] = argv[i];
     for (size_t i = 0; i < PROC_EXTRA && config->more[i]; i++)
-        argv[n++] = config->more[i];
-    pool->daemon = support_spawn(argv, NULL);
+        whole[n++] = config->more[i];
+    stop_listening(pool);
+    pool->daemon = support_spawn(whole, config->listen ? &pool->words_fd : NULL);
     need(pool->daemon > 0, "no process");
     remember(pool->daemon);
 }
@@ -229,6 +260,20 @@ void proc_kill_daemon(struct proc_pool *pool)
     pool->daemon = 0;
 }
 
+void proc_kill_all(struct proc_pool *pool)
+{
+    uint64_t until = proc_now_ms() + PROC_LIMIT_MS;
+    uint32_t workers = pool->seen->geometry.workers;
+    kill(pool->daemon, SIGSTOP); /* it would start a new one for the first that is killed */
+    for (uint32_t k = 0; k < workers; k++)
+        proc_signal_worker(pool, k, SIGKILL);
+    proc_kill_daemon(pool);
+    for (uint32_t k = 0; k < workers; k++)
+        while (spw_lock_held(pool->seen->lock_fd, SPW_LOCK_WORKER(k)) && proc_now_ms() < until)
+            usleep(1000);
+    look_away(pool);
+}
+
 void proc_close(struct proc_pool *pool)
 {
     pid_t worker[SPW_WORKERS_MAX] = {0};
@@ -241,6 +286,7 @@ void proc_close(struct proc_pool *pool)
         if (worker[k] > 0 && spw_lock_held(pool->seen->lock_fd, SPW_LOCK_WORKER(k)) == 1)
             kill(worker[k], SIGKILL);
     look_away(pool);
+    stop_listening(pool);
     support_remove_dir(pool->dir);
 }
 

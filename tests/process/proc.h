@@ -29,6 +29,8 @@ struct proc_config {
     const char *run_limit;        /* "10s"   */
     const char *on_stop;          /* "remove" */
     const char *more[PROC_EXTRA]; /* further arguments, ends with NULL */
+    bool group;                   /* in a process group of its own, which has the daemon's pid */
+    bool listen;                  /* to all that it says, see proc_said() */
 };
 
 struct proc_pool {
@@ -36,6 +38,8 @@ struct proc_pool {
     char dir[SUPPORT_PATH_BYTES];
     pid_t daemon;          /* 0: none of ours runs */
     struct spw_pool *seen; /* mapped like a tool, NULL when not up */
+    int words_fd;          /* 0: nobody listens */
+    char words[16384];     /* of the daemon spawned last and its workers, so far */
 };
 
 /** A folder for pools; both of these end the process where the machine refuses. */
@@ -54,6 +58,11 @@ bool proc_start(struct proc_pool *pool, const struct proc_config *config);
 int proc_stop(struct proc_pool *pool, int signal);
 /** Kill the daemon alone, by SIGKILL. */
 void proc_kill_daemon(struct proc_pool *pool);
+
+/** Kill the daemon and all its workers at once, and wait until their locks are free. */
+void proc_kill_all(struct proc_pool *pool);
+/** Has a daemon that is listened to said @words, or does within a second? */
+bool proc_said(struct proc_pool *pool, const char *words);
 
 /** Send @signal to worker @k. */
 void proc_signal_worker(const struct proc_pool *pool, uint32_t k, int signal);

@@ -145,3 +145,88 @@ Test(spaces, a_full_list_is_told_and_the_known_ones_still_open, .init = begin)
     strcpy(record.fingerprint, "model 63");
     cr_expect_eq(open_space(), 63);
 }
+
+/* ---- those of a pool before ------------------------------------------------------------------ */
+
+static struct spw_ctl next_ctl;
+
+static int keep(uint32_t s)
+{
+    text[0] = 0;
+    return spw_spaces_keep(&next_ctl, &geometry, s, &ctl.space[s], text, sizeof text);
+}
+
+/* Three spaces, the middle one with further workers. */
+static void begin_with_three(void)
+{
+    begin();
+    memset(&next_ctl, 0, sizeof next_ctl);
+    for (int s = 0; s < 3; s++) {
+        snprintf(record.fingerprint, sizeof record.fingerprint, "model %d", s);
+        cr_assert_eq(open_space(), s);
+    }
+    strcpy(record.fingerprint, "model 1");
+    rank_worker[0] = 2;
+    rank_worker[1] = 3;
+    cr_assert_eq(open_space(), 1);
+}
+
+Test(spaces, kept_ones_have_their_place_record_and_workers_again, .init = begin_with_three)
+{
+    cr_assert_eq(keep(1), 0, "%s", text);
+    cr_expect_eq(memcmp(&next_ctl.space[1], &ctl.space[1], sizeof ctl.space[1]), 0);
+    ctl = next_ctl;
+    cr_expect_eq(open_space(), 1, "its fingerprint means it, although place 0 is free");
+    strcpy(record.fingerprint, "model 2");
+    cr_expect_eq(open_space(), 0, "a new one takes the first free place");
+    strcpy(record.fingerprint, "model 1");
+    cr_expect_eq(open_space(), 1);
+    strcpy(record.fingerprint, "model 3");
+    cr_expect_eq(open_space(), 2);
+    memset(&next_ctl, 0, sizeof next_ctl);
+    cr_expect_eq(keep(1), 0, "and can be kept once more");
+}
+
+/* Whatever bit of the record, its seal or its mark was turned. */
+Test(spaces, sm8_a_damaged_one_is_not_kept, .init = begin_with_three)
+{
+    static struct spw_space_slot whole;
+    whole = ctl.space[1];
+    const size_t start = offsetof(struct spw_space_slot, record);
+    for (size_t bit = 0; bit < 8 * sizeof(struct spw_space_record); bit++) {
+        uint8_t *byte = (uint8_t *)&ctl.space[1] + start + bit / 8;
+        *byte ^= (uint8_t)(1 << bit % 8);
+        cr_assert_eq(keep(1), -EBADMSG, "bit %zu", bit);
+        cr_assert(text[0]);
+        *byte ^= (uint8_t)(1 << bit % 8);
+    }
+    ctl.space[1].seal ^= 1;
+    cr_expect_eq(keep(1), -EBADMSG);
+    ctl.space[1] = whole;
+    spw_store_relaxed(&ctl.space[1].ready, 2);
+    cr_expect_eq(keep(1), -EBADMSG);
+    ctl.space[1] = whole;
+    for (uint32_t s = 0; s < 3; s++)
+        cr_expect_eq(spw_load_relaxed(&next_ctl.space[s].ready), 0);
+    cr_expect_eq(keep(1), 0);
+}
+
+Test(spaces, sm8_workers_that_cant_be_are_not_kept, .init = begin_with_three)
+{
+    static const uint64_t bad[][3] = {
+        {1, 1, 0},        /* one worker for two ranks */
+        {1, 2, 4},        /* a third rank             */
+        {1, 0, 0},        /* no worker for a rank     */
+        {1, 1ull << 4, 0} /* there are four workers   */
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        for (uint32_t r = 0; r < 3; r++)
+            spw_store_relaxed(&ctl.space[2].rank_workers[r], bad[i][r]);
+        cr_expect_eq(keep(2), -EBADMSG, "case %zu", i);
+        cr_expect(strstr(text, "ranks"), "%s", text);
+    }
+    ctl.space[2] = ctl.space[0];
+    cr_expect_eq(keep(0), 0);
+    cr_expect_eq(keep(2), -EBADMSG, "the same fingerprint twice");
+    cr_expect(strstr(text, "fingerprint"), "%s", text);
+}
