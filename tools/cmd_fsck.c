@@ -30,8 +30,8 @@ static void print_text(const struct spw_fsck_report *report, const char *pool)
            report->entries[SPW_FREE]);
     if (report->moving)
         printf(" (%" PRIu64 " kept changing)", report->moving);
-    printf("; %u spaces, %u of %u clients attached: ", report->spaces, report->attached,
-           report->clients);
+    printf("; %u %s, %u of %u clients attached: ", report->spaces,
+           report->spaces == 1 ? "space" : "spaces", report->attached, report->clients);
     if (report->damages)
         printf("%" PRIu64 " times damage\n", report->damages);
     else
