@@ -12,6 +12,7 @@
 #include "tools/spaces.h"
 
 #define REQUESTS_MAX 80u /* more than there are spaces */
+#define ASKED_BYTES  (sizeof(struct spw_space_record) + SPW_RANKS_MAX * sizeof(uint32_t))
 
 static struct guarded_pool pool;
 
@@ -25,8 +26,8 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     guarded_pool_fill(&pool); /* with space 0 */
     mail = &pool.pool.client[0].head->mailbox;
     spw_store_relaxed(&mail->kind, SPW_MAIL_OPEN_SPACE);
-    spw_store_relaxed(&mail->length_bytes,
-                      sizeof(struct spw_space_record) + SPW_RANKS_MAX * sizeof(uint32_t));
+    spw_store_relaxed(&mail->length_bytes, ASKED_BYTES);
+    spw_store_relaxed(&pool.pool.client[0].head->generation, 7);
     memcpy(mail->bytes, &pool.pool.ctl->space[0].record, sizeof(struct spw_space_record));
     guarded_pool_save(&pool);
     return 0;
@@ -85,6 +86,11 @@ static void request(uint64_t seq)
     fuzz_expect(status == 0 || status == -EINVAL || status == -EBUSY || status == -ENOSPC,
                 "no such answer");
     fuzz_expect(status == 0 || reply->text[0], "a refusal has words");
+    fuzz_expect(spw_load_relaxed(&reply->generation) == spw_load_relaxed(&client->generation),
+                "a reply to another client");
+    fuzz_expect(stop || status < 0 ||
+                    spw_load_relaxed(&client->mailbox.length_bytes) == ASKED_BYTES,
+                "what is asked for is there as a whole");
     uint64_t value = spw_load_relaxed(&reply->value);
     fuzz_expect(stop || status < 0 ||
                     (value < SPW_SPACES_MAX && spw_load_relaxed(&ctl->space[value].ready) == 1),

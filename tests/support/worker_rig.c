@@ -116,6 +116,8 @@ void rig_start_worker(struct rig *rig, uint32_t k)
         .now_ns = rig_now,
         .clock_ctx = rig,
     };
+    if (rig->config.worker_attached)
+        rig->config.worker_attached();
     must(spw_worker_open(&config, &rig->worker[k], &err), &err);
 }
 

@@ -37,6 +37,7 @@ struct rig_config {
     uint64_t io_quarantine_ns;
     bool transfers_linger;
     bool real_clock;
+    void (*worker_attached)(void); /* called before the worker looks at what it has mapped */
 };
 
 struct rig_client {

@@ -235,6 +235,49 @@ Test(adopt_damage, a_ring_that_makes_no_sense_costs_the_chunks_and_nothing_else)
     }
 }
 
+/* All of the ring is lost, and what it says instead is lower than what was published. */
+static void forget_ring(void)
+{
+    for (uint32_t i = 0; i < tiny.pool.geometry.update_records; i++)
+        spw_store_relaxed(&ring()[i].seq, 0);
+    spw_store_relaxed(&feed()->gate, 5);
+    spw_store_relaxed(&feed()->tail, 9);
+}
+
+/* Entries are what is left to tell how far positions had come; of one, its fill alone. */
+Test(adopt_damage, a_ring_that_was_overwritten_as_a_whole_lowers_no_version)
+{
+    for (int fill_only = 0; fill_only < 2; fill_only++) {
+        start(1);
+        tiny_store(shard, 1);
+        forget_ring();
+        succeed(); /* positions are far from where a ring begins */
+        uint32_t slot = tiny_store(shard, 2);
+        cr_assert_neq(slot, UINT32_MAX);
+        spw_shard_flush(shard);
+        struct spw_entry_copy before = entry_of(slot);
+        for (uint32_t other = 0; fill_only && other < SLOTS; other++) {
+            const struct spw_entry_copy nothing = {.state = SPW_FREE};
+            write_entry(other, &nothing);
+        }
+        if (fill_only) {
+            before.version = 0;
+            write_entry(slot, &before);
+        }
+        forget_ring();
+        succeed();
+        cr_expect_eq(counted(SPW_WORKER_afresh), 2);
+        uint32_t again = tiny_store(shard, 2);
+        cr_assert_neq(again, UINT32_MAX);
+        cr_expect(spw_pos_before(before.fill, entry_of(again).fill), "fills are never given twice");
+        for (uint32_t other = 0; other < SLOTS; other++)
+            cr_expect(entry_of(other).version == 0 ||
+                      spw_pos_before(before.fill, entry_of(other).version));
+        check_use();
+        stop();
+    }
+}
+
 /* ---- copying bits ---------------------------------------------------------------------------- */
 
 /* Each worker clears its own, also those that speak of others' slots and those of no slot. */

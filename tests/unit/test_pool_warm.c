@@ -216,6 +216,22 @@ static void fewer_workers(void)
 {
     config.geometry.workers = 1;
 }
+static void more_slots(void)
+{
+    config.geometry.slots = 42;
+}
+static void more_records(void)
+{
+    config.geometry.update_records = 16;
+}
+static void larger_gate(void)
+{
+    config.geometry.gate_records = 4;
+}
+static void more_buckets(void)
+{
+    config.geometry.index_buckets = 13;
+}
 static void asked(void)
 {
     config.cold = true;
@@ -285,6 +301,10 @@ Test(pool_warm, sm8_what_is_damaged_or_different_is_made_anew_and_the_reason_sai
         {more_chunks, "capacity_chunks was 40 and is 39 now"},
         {larger_slots, "slot_bytes was 4096 and is 8192 now"},
         {fewer_workers, "workers was 2 and is 1 now"},
+        {more_slots, "slots was 41 and is 42 now"},
+        {more_records, "update_records was 8 and is 16 now"},
+        {larger_gate, "gate_records was 2 and is 4 now"},
+        {more_buckets, "index_buckets was 12 and is 13 now"},
         {asked, "asked for"},
         {ctl_magic, "magic"},
         {ctl_version, "layout version 2"},
@@ -358,6 +378,8 @@ static int adopt_without_room(void *arg)
     config.geometry.kv_block_bytes = 256;
     if (spw_pool_create(&config, &pool, &err) != -ENOSPC)
         return 2;
+    if (names() != 1 + 1 + 2 + 2)
+        return 5; /* what could be made is left behind */
     config.geometry = before;
     if (spw_pool_create(&config, &pool, &err))
         return 3;

@@ -65,15 +65,24 @@ static void expect_others_fine(void)
     cr_expect(done.status == 0 && done.mask == 0);
 }
 
-/* Its place is given to a new client, who stores and loads there. */
+/* Its place is given to a new client, who stores and loads there, from and into its own blocks. */
 static void expect_place_works(uint32_t c)
 {
     static struct rig_client next;
     rig_attach(&rig, &next);
     cr_assert_eq(next.c, c);
+    uint8_t *blocks = next.pool.kv[c];
+    memset(blocks, 0xa5, 2 * RIG_BLOCK_BYTES); /* where rig_store() takes a chunk from */
     rig_store(&rig, &next, 0, 70 + c, 1);
-    cr_assert(rig_begin(&rig, &next, 0, 0, 50, 2));
+    cr_assert(rig_begin(&rig, &next, 0, 0, 70 + c, 1));
     struct spw_done done = rig_answer(&rig, &next, 0);
+    cr_assert(done.status == 0 && done.count == 1);
+    cr_assert(rig_run(&rig, &next, 0, SPW_CMD_LOAD, done.ticket, 1, 8));
+    done = rig_answer(&rig, &next, 0);
+    cr_expect(done.status == 0 && done.mask == 0);
+    cr_expect_eq(memcmp(blocks, blocks + 8 * RIG_BLOCK_BYTES, 2 * RIG_BLOCK_BYTES), 0);
+    cr_assert(rig_begin(&rig, &next, 0, 0, 50, 2));
+    done = rig_answer(&rig, &next, 0);
     cr_expect(done.status == 0 && done.count == 2);
     rig_cancel(&rig, &next, 0, done.ticket);
     rig_settle(&rig);
@@ -213,6 +222,29 @@ Test(worker_harm, a_worker_that_starts_meanwhile_serves_all_the_others)
     end();
 }
 
+static void make_anew_meanwhile(void)
+{
+    drop(SPW_REGION_CLIENT, 0);
+    cr_assert_eq(renew(), 1);
+}
+
+/* What it has mapped is no longer what has the name, though ctl's number tells of that one. */
+Test(worker_harm, an_object_made_anew_while_a_worker_maps_it_is_mapped_again)
+{
+    start(&(struct rig_config){.capacity = 8});
+    rig_die(&one);
+    tick();
+    rig_end_worker(&rig, 0);
+    rig.config.worker_attached = make_anew_meanwhile;
+    rig_start_worker(&rig, 0);
+    rig.config.worker_attached = NULL;
+    for (int i = 0; i < 12; i++)
+        tick();
+    expect_others_fine();
+    expect_place_works(0);
+    end();
+}
+
 /* Cut and grown again before anybody looked: same object, all zero. */
 Test(worker_harm, an_object_emptied_in_place_comes_back_too)
 {
@@ -238,20 +270,23 @@ Test(worker_harm, an_object_emptied_in_place_comes_back_too)
 /* The daemon renewed the object, but a later one can't be mapped yet. */
 Test(worker_harm, objects_that_cannot_be_mapped_yet_are_tried_again)
 {
-    start(&(struct rig_config){.capacity = 8});
-    char name[SPW_PATH_BYTES], aside[SPW_PATH_BYTES + 8];
-    drop(SPW_REGION_KV, one.c);
-    rig_die(&one);
-    cr_expect_eq(renew(), 1);
-    spw_region_name(&rig.daemon.path, SPW_REGION_KV, 0, name);
-    snprintf(aside, sizeof aside, "%s.aside", name);
-    cr_assert_eq(rename(name, aside), 0);
-    for (int i = 0; i < 3; i++)
-        tick();
-    expect_others_fine();
-    cr_assert_eq(rename(aside, name), 0);
-    for (int i = 0; i < 12; i++)
-        tick();
-    expect_place_works(0);
-    end();
+    static const enum spw_region_kind kinds[] = {SPW_REGION_CLIENT, SPW_REGION_KV};
+    for (size_t i = 0; i < 2; i++) {
+        start(&(struct rig_config){.capacity = 8});
+        char name[SPW_PATH_BYTES], aside[SPW_PATH_BYTES + 8];
+        drop(kinds[i], one.c);
+        rig_die(&one);
+        cr_expect_eq(renew(), 1);
+        spw_region_name(&rig.daemon.path, kinds[i], 0, name);
+        snprintf(aside, sizeof aside, "%s.aside", name);
+        cr_assert_eq(rename(name, aside), 0);
+        for (int round = 0; round < 3; round++)
+            tick();
+        expect_others_fine();
+        cr_assert_eq(rename(aside, name), 0);
+        for (int round = 0; round < 12; round++)
+            tick();
+        expect_place_works(0);
+        end();
+    }
 }

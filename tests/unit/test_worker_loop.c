@@ -165,8 +165,11 @@ Test(worker_loop, a_worker_without_daemon_and_clients_goes_home)
     struct spw_done done;
     cr_expect(wait_done(&one, &done), "it serves on while a client lives");
     rig_die(&one);
+    uint64_t left = spw_monotonic_ns();
     pthread_join(thread, NULL);
     cr_expect(run_status == 0);
+    cr_expect(spw_monotonic_ns() - left >= 9 * RIG_SECOND / 10,
+              "its limit begins with being alone");
     rig_close(&rig);
 }
 
