@@ -49,7 +49,12 @@ static bool cover(const struct area *area)
     int prot = PROT_READ | (spw_load_relaxed(&area->writable) ? PROT_WRITE : 0);
     long at = syscall(SYS_mmap, spw_load_relaxed(&area->start), spw_load_relaxed(&area->bytes),
                       prot, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
-    return at != -1;
+    if (at == -1)
+        return false;
+    /* as it was mapped: no child's, and what is loaded into it is in no core dump */
+    syscall(SYS_madvise, at, spw_load_relaxed(&area->bytes), MADV_DONTFORK);
+    syscall(SYS_madvise, at, spw_load_relaxed(&area->bytes), MADV_DONTDUMP);
+    return true;
 }
 
 static void on_sigbus(int sig, siginfo_t *info, void *context)

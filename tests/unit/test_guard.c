@@ -163,6 +163,22 @@ Test(guard, what_was_mapped_read_only_stays_so)
     spw_region_detach(&region);
 }
 
+static int read_byte(void *arg)
+{
+    return *(volatile uint8_t *)arg;
+}
+
+Test(guard, zero_pages_are_no_childs_like_the_object_before)
+{
+    start();
+    struct spw_region region = make(1);
+    cut(0);
+    at(&region, PAGE);
+    int status = support_wait(support_fork(read_byte, region.header), 10000);
+    cr_expect_eq(status, SUPPORT_SIGNALLED + SIGSEGV, "%d", status);
+    spw_region_detach(&region);
+}
+
 static void *touch_pages(void *arg)
 {
     const struct spw_region *region = arg;
