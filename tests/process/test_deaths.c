@@ -3,9 +3,11 @@
 #include "tests/process/proc.h"
 
 #include <criterion/criterion.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "tier/counters.h"
@@ -255,5 +257,70 @@ Test(process_deaths, R_43_random_deaths_of_workers_and_clients_lose_no_answer_an
               proc_entries(&pool, 1, SPW_FILLING));
     cr_expect_eq(actor_store(&actor, 1000, 8), 8);
     cr_expect_eq(actor_load(&actor, 1000, 8), 8);
+    end();
+}
+
+/* ---- a shard that is damaged when its worker dies -------------------------------------------- */
+
+/* What only worker 0 may write, in reach of the test. */
+static struct spw_feed_head *feed_of_worker_0(void)
+{
+    char path[SPW_PATH_BYTES];
+    spw_region_name(&pool.seen->path, SPW_REGION_FEED, 0, path);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    cr_assert_geq(fd, 0);
+    void *feed =
+        mmap(NULL, pool.seen->feed_map.size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    cr_assert_neq(feed, MAP_FAILED);
+    close(fd);
+    return feed;
+}
+
+static bool hits_none(void *ctx)
+{
+    (void)ctx;
+    return actor_hits(&actor, 1, 8) == 0;
+}
+
+/* A client that stays attached sees an empty shard and goes on, and nothing of it is wrong later. */
+Test(process_deaths, a_damaged_update_ring_costs_its_shard_the_chunks_and_nobody_else_anything)
+{
+    start(&(struct proc_config){.workers = 2, .capacity = 16}, 1);
+    struct spw_feed_head *feed = feed_of_worker_0();
+    for (uint32_t round = 0; round < 3; round++) {
+        uint8_t *ring = (uint8_t *)feed + pool.seen->feed_map.ring_off;
+        spw_atomic64 *const numbers[] = {&feed->gate, &feed->tail, (void *)ring};
+        cr_assert_eq(actor_store(&actor, 1, 8), 8);
+        cr_assert_eq(actor_load(&actor, 1, 8), 8);
+        uint64_t tail = spw_load_relaxed(&feed->tail);
+        proc_signal_worker(&pool, 0, SIGSTOP);
+        usleep(20000);
+        spw_store_relaxed(numbers[round], tail + 123456789);
+        kill_worker(0);
+        cr_expect_eq(proc_count(&pool, 0, SPW_WORKER_afresh), round + 1);
+        cr_expect(spw_pos_before(tail, spw_load_relaxed(&feed->tail)));
+        cr_expect(proc_eventually(hits_none, NULL, 2000), "what is gone reads MISS");
+    }
+    cr_assert_eq(actor_store(&actor, 1, 8), 8);
+    cr_expect_eq(actor_load(&actor, 1, 8), 8);
+    munmap(feed, pool.seen->feed_map.size_bytes);
+    end();
+}
+
+Test(process_deaths, a_damaged_entry_costs_one_chunk)
+{
+    start(&(struct proc_config){.workers = 1, .capacity = 16}, 1);
+    struct spw_feed_head *feed = feed_of_worker_0();
+    cr_assert_eq(actor_store(&actor, 1, 8), 8);
+    struct spw_entry *entry = (void *)((uint8_t *)feed + pool.seen->feed_map.entry_off);
+    uint32_t slot = 0;
+    while (SPW_PACKED_STATE(spw_load_relaxed(&entry[slot].packed)) != SPW_READY)
+        slot++;
+    spw_add_own(&entry[slot].chunk_bytes, 64);
+    kill_worker(0);
+    cr_expect_eq(proc_count(&pool, 0, SPW_WORKER_dropped), 1);
+    cr_expect_eq(proc_count(&pool, 0, SPW_WORKER_adopted), 7);
+    cr_expect_eq(proc_entries(&pool, 0, SPW_READY), 7);
+    munmap(feed, pool.seen->feed_map.size_bytes);
     end();
 }
