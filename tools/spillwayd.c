@@ -41,7 +41,8 @@ static void handle_signals(bool worker)
     sigaction(SIGCHLD, &action, NULL);
     action.sa_handler = SIG_IGN;
     sigaction(SIGPIPE, &action, NULL);
-    sigset_t ready; /* the daemon starts its workers with these blocked */
+    sigaction(SIGXFSZ, &action, NULL); /* a limit of file sizes is refused with words */
+    sigset_t ready;                    /* the daemon starts its workers with these blocked */
     sigemptyset(&ready);
     sigaddset(&ready, SIGINT);
     sigaddset(&ready, SIGTERM);

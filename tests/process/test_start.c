@@ -138,6 +138,26 @@ static int other_rights(const char *dir, mode_t mode, gid_t gid)
     return list ? count : -1;
 }
 
+Test(process_start, SM_1_a_limit_of_file_sizes_is_refused_with_words)
+{
+    struct proc_pool pool;
+    const struct proc_config config = {0};
+    char out[INSIDE_BYTES];
+    proc_open(&pool, &config);
+    const char *argv[] = {"sh",
+                          "-c",
+                          "ulimit -f 8; exec \"$0\" \"$@\"",
+                          SPW_PROC_SPILLWAYD,
+                          "--shm-dir",
+                          pool.dir,
+                          "--quiet",
+                          NULL};
+    cr_expect_eq(proc_run(argv, out, sizeof out, PROC_LIMIT_MS), 1);
+    cr_expect(strstr(out, "can't reserve") && strstr(out, "File too large"), "%s", out);
+    cr_expect_eq(proc_files(&pool), 0);
+    proc_close(&pool);
+}
+
 Test(process_start, SM_7_umask_takes_nothing_from_a_mode_that_was_asked_for)
 {
     const gid_t group = geteuid() == 0 ? 4242 : getegid();
