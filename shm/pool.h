@@ -95,7 +95,8 @@ uint32_t spw_pool_mend(struct spw_pool *pool);
  * Make client objects anew that were cut or removed, each once nobody holds its client's lock byte,
  * and raise that client's number in ctl. @config as at creation. Some system calls a client: not
  * for every round. Returns how many clients got new objects; or the first negative errno, words in
- * @err, when some can't be made: ask again later.
+ * @err, when some can't be made: ask again later. -ESTALE: the lock object was removed or replaced,
+ * so what has the pool's names may be another daemon's; nothing is touched.
  */
 int spw_pool_renew(struct spw_pool *pool, const struct spw_pool_config *config,
                    struct spw_error *err);

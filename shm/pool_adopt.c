@@ -89,6 +89,22 @@ static void unmap_shards(struct spw_pool *pool)
     }
 }
 
+/* A worker that nobody has seen off: it may still write. */
+static bool workers_gone(struct spw_pool *pool, const struct spw_ctl *ctl)
+{
+    for (uint32_t k = 0; k < SPW_WORKERS_MAX; k++) {
+        uint64_t pid = spw_load_relaxed(&ctl->worker[k].pid);
+        if (pid == 0)
+            continue;
+        snprintf(pool->cold_text, sizeof pool->cold_text,
+                 "its lock object was removed, so worker %" PRIu32 ", pid %" PRIu64
+                 ", may still write",
+                 k, pid);
+        return false;
+    }
+    return true;
+}
+
 bool spw_pool_can_adopt(struct spw_pool *pool, const struct spw_pool_config *config,
                         struct spw_region *out_old)
 {
@@ -102,7 +118,8 @@ bool spw_pool_can_adopt(struct spw_pool *pool, const struct spw_pool_config *con
     bool good = config->cold ? cold(pool, "asked for")
                 : spw_geometry_check(&geometry, &err)
                     ? cold(pool, err.text)
-                    : same_geometry(pool, &geometry) && map_shards(pool, config, &old);
+                    : workers_gone(pool, (const struct spw_ctl *)(void *)old.header) &&
+                          same_geometry(pool, &geometry) && map_shards(pool, config, &old);
     if (good) {
         *out_old = old;
         return true;

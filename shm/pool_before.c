@@ -5,7 +5,7 @@
  *   step                if the new daemon dies after it
  *   old closed          clients and workers of the old pool know that it is over; the next start
  *                       does the same
- *   workers gone        the same, sooner
+ *   workers gone        the same, sooner; none of them has a pid in ctl any more
  *
  * A worker takes its byte, then looks at the phase; here the phase is stored, then the bytes are
  * asked: one of the two sees the other, so no worker of the old pool goes on unseen.
@@ -84,7 +84,14 @@ static int end_workers(const struct spw_pool_path *path, int fd, const struct sp
     return 0;
 }
 
-int spw_pool_end_before(const struct spw_pool_path *path, int fd, struct spw_error *err)
+/* Relaxed: for the next steps of this start, or for the next one. */
+static void forget_workers(struct spw_ctl *ctl)
+{
+    for (uint32_t k = 0; k < SPW_WORKERS_MAX; k++)
+        spw_store_relaxed(&ctl->worker[k].pid, 0);
+}
+
+int spw_pool_end_before(const struct spw_pool_path *path, int fd, bool anew, struct spw_error *err)
 {
     struct spw_region region = {0};
     if (spw_region_attach(path, SPW_REGION_CTL, 0, true, sizeof(struct spw_ctl), &region, NULL))
@@ -96,6 +103,8 @@ int spw_pool_end_before(const struct spw_pool_path *path, int fd, struct spw_err
     spw_doorbell_ring(&ctl->bell, NULL);
     SPW_CRASH_POINT("pool.old_closed");
     int rc = end_workers(path, fd, ctl, err);
+    if (!rc && !anew) /* workers of a lock object that was removed can't be asked */
+        forget_workers(ctl);
     spw_region_detach(&region);
     SPW_CRASH_POINT("pool.workers_gone");
     return rc;

@@ -54,12 +54,12 @@ static bool has_survivors(int fd)
 }
 
 /* The daemon's byte of the lock object @fd is taken: is it the one to keep? -EAGAIN: another. */
-static int settle(const struct spw_pool_config *config, int fd, const char *name,
+static int settle(const struct spw_pool_config *config, int fd, const char *name, bool anew,
                   struct spw_error *err)
 {
     if (!spw_lock_current(fd, &config->path))
         return -EAGAIN;
-    int rc = spw_pool_end_before(&config->path, fd, err);
+    int rc = spw_pool_end_before(&config->path, fd, anew, err);
     if (!rc && has_survivors(fd)) {
         rc = spw_object_unlink(fd, name, err);
         return rc ? rc : -EAGAIN;
@@ -76,6 +76,7 @@ static int take_name(const struct spw_pool_config *config, struct spw_error *err
     char name[SPW_PATH_BYTES];
     spw_lock_name(path, name);
     for (int i = 0; i < START_TRIES; i++) {
+        bool anew = access(name, F_OK) != 0;
         int fd = spw_lock_open(path, true, config->mode, config->gid, err);
         if (fd == -EAGAIN)
             continue;
@@ -87,7 +88,7 @@ static int take_name(const struct spw_pool_config *config, struct spw_error *err
         else if (rc)
             spw_fail(err, rc, "%s: can't lock it: %s", name, strerror(-rc));
         else
-            rc = settle(config, fd, name, err);
+            rc = settle(config, fd, name, anew, err);
         if (!rc)
             return fd;
         spw_lock_close(fd);
@@ -217,14 +218,16 @@ int spw_pool_create(const struct spw_pool_config *config, struct spw_pool *out_p
     return 0;
 }
 
-/* By what an object's name is known to be ours. Its client may have cut or overwritten it: whatever
- * has the name then, as long as the pool's lock is ours. */
+/* By what an object's name is known to be ours; a shard's header may be that of a daemon that went on
+ * with it since. A client may have cut or overwritten its object: whatever has the name then, as
+ * long as the pool's lock is ours. */
 static const uint64_t *id_of(const struct spw_pool *pool, const struct spw_pool_object *object)
 {
     bool clients = object->kind == SPW_REGION_CLIENT || object->kind == SPW_REGION_KV;
-    return clients && spw_lock_current(pool->lock_fd, &pool->path)
-               ? NULL
-               : object->region->header->pool_id;
+    if (clients && spw_lock_current(pool->lock_fd, &pool->path))
+        return NULL;
+    /* no ctl: this start failed before it */
+    return (pool->region_ctl.header ? &pool->region_ctl : object->region)->header->pool_id;
 }
 
 int spw_pool_unlink(struct spw_pool *pool, struct spw_error *err)

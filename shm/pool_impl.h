@@ -25,10 +25,11 @@ void spw_pool_set_pointers(struct spw_pool *pool);
 
 /**
  * Close the pool that a dead daemon left under @path, if its ctl can be read, and see its workers
- * off: @fd is the lock object, whose daemon's byte is ours. -EBUSY: one stays and can't be ended;
- * @err names it.
+ * off: @fd is the lock object, whose daemon's byte is ours. Then no worker has a pid in that ctl any
+ * more, unless the lock object was made @anew: its workers, if there are any, hold bytes of another.
+ * -EBUSY: one stays and can't be ended; @err names it.
  */
-int spw_pool_end_before(const struct spw_pool_path *path, int fd, struct spw_error *err);
+int spw_pool_end_before(const struct spw_pool_path *path, int fd, bool anew, struct spw_error *err);
 
 /** Remove what stands under this pool's names, half-made objects too; ctl first. Objects that stay
  * are left if @keep_shards, and ctl with them. */

@@ -107,6 +107,11 @@ int spw_pool_renew(struct spw_pool *pool, const struct spw_pool_config *config,
     struct spw_pool_object object[SPW_POOL_OBJECTS_MAX];
     uint32_t count = spw_pool_objects(pool, object), each;
     int renewed = 0, failed = 0;
+    if (!spw_lock_current(pool->lock_fd, &pool->path))
+        return spw_fail(err, -ESTALE,
+                        "the lock object of pool \"%s\" was removed or replaced: nobody can attach "
+                        "to it, and another daemon may take its name",
+                        pool->path.name);
     for (uint32_t i = 0; i < count; i += each) {
         bool spoilt = false;
         for (each = 0; i + each < count && is_clients(&object[i + each]) &&

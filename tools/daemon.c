@@ -52,6 +52,7 @@ struct daemon {
     struct worker_process worker[SPW_WORKERS_MAX];
     uint64_t answered[SPW_CLIENTS_MAX]; /* mailbox seq answered last */
     bool stop_asked;
+    bool name_lost; /* the lock object is no longer ours: the pool can't go on */
     const struct spw_pool_config *pool_config;
     uint64_t look_ns; /* at clients' objects next */
 };
@@ -220,9 +221,12 @@ static void mend(struct daemon *daemon)
     daemon->look_ns = now + LOOK_NS;
     struct spw_error err = {0};
     int renewed = spw_pool_renew(&daemon->pool, daemon->pool_config, &err);
+    daemon->name_lost = renewed == -ESTALE;
     if (renewed > 0)
         spw_log(SPW_LOG_WARNING, "objects of %d clients were cut or removed and are made anew",
                 renewed);
+    else if (daemon->name_lost)
+        spw_log(SPW_LOG_ERROR, "%s", err.text);
     else if (renewed < 0)
         spw_log(SPW_LOG_ERROR, "objects of a client can't be made anew yet: %s", err.text);
 }
@@ -314,6 +318,7 @@ static int stop_workers(struct daemon *daemon)
         if (end_worker(daemon, k, &patience))
             result = 1;
         daemon->worker[k].pid = 0;
+        spw_store_relaxed(&ctl->worker[k].pid, 0); /* the next daemon needn't look for it */
         spw_store_release(&ctl->worker[k].phase, SPW_WORKER_REAPED); /* [WS-1] */
     }
     return result;
@@ -340,7 +345,7 @@ static void become_ready(struct daemon *daemon)
 static void serve(struct daemon *daemon)
 {
     bool ready = false;
-    while (!*daemon->stop && !daemon->stop_asked) {
+    while (!*daemon->stop && !daemon->stop_asked && !daemon->name_lost) {
         for (uint32_t k = 0; k < daemon->pool.geometry.workers; k++)
             notice_up(daemon, k);
         if (!ready && all_up(daemon)) {
@@ -389,7 +394,7 @@ int spw_daemon_run(const struct spw_config *config, char *const *argv, volatile 
     start_workers(daemon);
     serve(daemon);
     spw_log(SPW_LOG_NOTICE, "stopping");
-    result = stop_workers(daemon);
+    result = stop_workers(daemon) || daemon->name_lost;
     if (config->on_stop == SPW_ON_STOP_REMOVE && spw_pool_unlink(&daemon->pool, &err)) {
         spw_log(SPW_LOG_ERROR, "%s", err.text);
         result = 1;

@@ -302,6 +302,42 @@ Test(process_warm, a_worker_that_is_stopped_is_ended_by_the_next_start)
     again_close();
 }
 
+/* Whoever has the lock object's name decides; those of the removed one can't be asked who they are. */
+Test(process_warm, SM_12_a_lock_object_removed_under_a_living_pool_never_makes_two_writers)
+{
+    again_start(&(struct proc_config){.workers = 2, .on_stop = "remove"});
+    again_open(&actor, "model", 1);
+    cr_assert_eq(actor_store(&actor, 1, CHUNKS), CHUNKS);
+    actor_close(&actor);
+    char name[SPW_PATH_BYTES];
+    spw_lock_name(&again_pool.seen->path, name);
+    proc_signal_worker(&again_pool, 0, SIGSTOP);
+    cr_assert_eq(unlink(name), 0);
+    struct proc_pool second = again_pool;
+    second.config.on_stop = "keep";
+    second.seen = NULL;
+    proc_spawn(&second);
+    cr_assert_eq(proc_await(&second), 0);
+    again_open(&actor, "model", 1);
+    cr_expect_eq(actor_hits(&actor, 1, CHUNKS), 0, "a worker of the first still has that shard");
+    cr_expect_eq(actor_store(&actor, 1, CHUNKS), CHUNKS);
+    proc_signal_worker(&again_pool, 0, SIGCONT);
+    cr_expect_eq(support_wait(again_pool.daemon, 10000), 1, "the first one ends by itself");
+    usleep(2500000); /* by then the second has looked at the names of its objects */
+    cr_expect_eq(actor_load(&actor, 1, CHUNKS), CHUNKS);
+    actor_close(&actor);
+    again_look_away();
+    again_pool.daemon = second.daemon;
+    again_pool.config.on_stop = "keep";
+    again_pool.seen = second.seen;
+    again_stop();
+    again_start_over();
+    again_open(&actor, "model", 1);
+    cr_expect_eq(actor_load(&actor, 1, CHUNKS), CHUNKS);
+    actor_close(&actor);
+    again_close();
+}
+
 Test(process_warm, what_a_daemon_says_of_itself_moves_and_is_true)
 {
     again_start(&(struct proc_config){0});
