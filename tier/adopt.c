@@ -81,19 +81,31 @@ static uint64_t repair(struct spw_shard *shard)
     return highest;
 }
 
-/* A second READY entry of a key can only be damage. Keys are looked at where digests meet. */
-static bool is_twin(const struct spw_shard *shard, struct spw_entry_copy *copy)
+/* The READY entry of the same key before @copy, or -ENOENT. Keys are looked at where digests meet. */
+static int64_t twin_of(const struct spw_shard *shard, struct spw_entry_copy *copy)
 {
     if (copy->state != SPW_READY ||
         spw_table_by_tag(&shard->table, copy->digest[0], SPW_NO_SLOT_ID) < 0 ||
         spw_table_read(&shard->table.view, copy->slot, true, copy) < 0)
-        return false;
+        return -ENOENT;
     struct spw_chunk_key key = {.digest = {copy->digest[0], copy->digest[1]},
                                 .space = copy->space,
                                 .group = copy->group,
                                 .key_bytes = copy->key_bytes,
                                 .key = copy->key};
-    return spw_table_live(&shard->table, &key) >= 0;
+    return spw_table_live(&shard->table, &key);
+}
+
+static void drop(struct spw_shard *shard, uint32_t slot)
+{
+    struct spw_entry_copy copy;
+    int rc = spw_table_read(&shard->table.view, slot, false, &copy);
+    assert(rc == 0); /* just repaired */
+    (void)rc;
+    copy.state = SPW_RETIRED;
+    copy.fill = 0;
+    spw_table_write(&shard->table, slot, &copy, NULL);
+    count(shard, SPW_WORKER_dropped, 1);
 }
 
 /* Where the cell of an entry further on will go: one line at random each. */
@@ -104,8 +116,13 @@ static void look_ahead(const struct spw_shard *shard, uint32_t slot)
             &shard->table, spw_load_relaxed(&shard->table.entry[slot + LOOK_AHEAD].digest[0]));
 }
 
-static void rebuild_index(struct spw_shard *shard)
+/* No worker leaves two READY entries of a key. Nothing tells which of them speaks of its own slot, as
+ * when a line was copied over another: none is kept. */
+static int rebuild_index(struct spw_shard *shard)
 {
+    uint64_t *twins = calloc((shard->slots + 63u) / 64u, sizeof *twins);
+    if (!twins)
+        return -ENOMEM;
     spw_table_index_clear(&shard->table);
     SPW_CRASH_POINT("adopt.index_cleared");
     for (uint32_t slot = 0; slot < shard->slots; slot++) {
@@ -113,14 +130,18 @@ static void rebuild_index(struct spw_shard *shard)
         look_ahead(shard, slot);
         if (spw_table_read(&shard->table.view, slot, false, &copy) < 0 || copy.state == SPW_FREE)
             continue;
-        if (is_twin(shard, &copy)) {
-            copy.state = SPW_RETIRED;
-            copy.fill = 0;
-            spw_table_write(&shard->table, slot, &copy, NULL);
-            count(shard, SPW_WORKER_dropped, 1);
+        int64_t twin = twin_of(shard, &copy);
+        if (twin >= 0) {
+            drop(shard, slot);
+            twins[twin / 64] |= 1ull << twin % 64; /* stays until all like it are found */
         }
         spw_shard_index_put(shard, copy.digest, slot);
     }
+    for (uint32_t slot = 0; slot < shard->slots; slot++)
+        if (spw_bitmap_has(twins, slot))
+            drop(shard, slot);
+    free(twins);
+    return 0;
 }
 
 /* Positions up to @highest that the predecessor gave to entries, but didn't publish. */
@@ -243,7 +264,8 @@ int spw_shard_adopt(struct spw_shard *shard, struct spw_error *err)
         return spw_fail(err, -ENOMEM, "no memory for the copying bits of a dead worker");
     uint64_t highest = repair(shard);
     SPW_CRASH_POINT("adopt.repaired");
-    rebuild_index(shard);
+    if (rebuild_index(shard) < 0)
+        return spw_fail(err, -ENOMEM, "no memory for a bit a slot");
     SPW_CRASH_POINT("adopt.index_rebuilt");
     shard->incarnation = next_incarnation(shard);
     /* [AD-1] release: the table is repaired */

@@ -5,6 +5,7 @@
 
 #include "tests/support/tiny_pool.h"
 #include "tier/adopt.h"
+#include "tier/counters.h"
 
 #define CAPACITY 8u
 #define SLOTS    10u
@@ -267,18 +268,29 @@ Test(adopt, damage_anywhere_in_an_entry_costs_that_entry_alone)
     }
 }
 
-Test(adopt, two_entries_of_one_key_leave_one)
+/* One of them was copied over what was there: nothing tells which. */
+Test(adopt, entries_of_one_key_are_all_dropped_however_many)
 {
-    start();
-    uint32_t slot = tiny_store(shard, 1), twin = slot ? 0 : 5;
-    struct spw_entry_copy entry = entry_of(slot);
-    struct spw_table table;
-    spw_table_init(&table, tiny.pool.feed[0], &tiny.pool.feed_map, &tiny.pool.geometry);
-    spw_table_write(&table, twin, &entry, entry.key);
-    succeed();
-    cr_assert_eq(tiny_stats(shard).ready, 1);
-    cr_assert(tiny_resident(&tiny, 0, 1));
-    stop();
+    for (uint32_t copies = 1; copies < 4; copies++) {
+        start();
+        uint32_t slot = tiny_store(shard, 1), other = tiny_store(shard, 2);
+        struct spw_entry_copy entry = entry_of(slot);
+        struct spw_table table;
+        spw_table_init(&table, tiny.pool.feed[0], &tiny.pool.feed_map, &tiny.pool.geometry);
+        for (uint32_t to = 0, left = copies; left > 0; to++) {
+            if (to == slot || to == other)
+                continue;
+            spw_table_write(&table, to, &entry, entry.key);
+            left--;
+        }
+        succeed();
+        cr_assert_eq(tiny_stats(shard).ready, 1);
+        cr_assert_not(tiny_resident(&tiny, 0, 1));
+        cr_assert(tiny_resident(&tiny, 0, 2));
+        cr_assert_eq(spw_load_relaxed(&tiny.pool.feed[0]->counter[SPW_WORKER_dropped]), copies + 1);
+        cr_assert_neq(tiny_store(shard, 1), UINT32_MAX);
+        stop();
+    }
 }
 
 /* rings 16: positions beyond 32 bits and at the sign. */
