@@ -99,6 +99,16 @@ bool spw_object_current(int fd, const char *name)
            ours.st_ino == named.st_ino;
 }
 
+bool spw_object_displaced(int fd, const char *name)
+{
+    struct stat ours, named;
+    if (fstat(fd, &ours))
+        return false;
+    if (lstat(name, &named))
+        return errno == ENOENT || errno == ENOTDIR;
+    return ours.st_dev != named.st_dev || ours.st_ino != named.st_ino;
+}
+
 int spw_object_unlink(int fd, const char *name, struct spw_error *err)
 {
     if (!spw_object_current(fd, name))

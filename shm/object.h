@@ -22,6 +22,9 @@ int spw_object_set_rights(int fd, const char *name, uint32_t mode, int64_t gid,
 /** True if @name still names the file behind @fd. */
 bool spw_object_current(int fd, const char *name);
 
+/** True if @name names another file for certain, or none; not where it only can't be told. */
+bool spw_object_displaced(int fd, const char *name);
+
 /** Unlink @name if it still names the file behind @fd. 0 also when it doesn't. */
 int spw_object_unlink(int fd, const char *name, struct spw_error *err);
 

@@ -10,6 +10,7 @@
  */
 #include "shm/alive.h"
 #include "shm/crash_point.h"
+#include "shm/object.h"
 #include "shm/pool_impl.h"
 
 #include <inttypes.h>
@@ -107,11 +108,15 @@ int spw_pool_renew(struct spw_pool *pool, const struct spw_pool_config *config,
     struct spw_pool_object object[SPW_POOL_OBJECTS_MAX];
     uint32_t count = spw_pool_objects(pool, object), each;
     int renewed = 0, failed = 0;
-    if (!spw_lock_current(pool->lock_fd, &pool->path))
+    char lock_name[SPW_PATH_BYTES];
+    spw_lock_name(&pool->path, lock_name);
+    if (spw_object_displaced(pool->lock_fd, lock_name))
         return spw_fail(err, -ESTALE,
                         "the lock object of pool \"%s\" was removed or replaced: nobody can attach "
                         "to it, and another daemon may take its name",
                         pool->path.name);
+    if (!spw_lock_current(pool->lock_fd, &pool->path))
+        return 0; /* a directory that can't be looked at just now */
     for (uint32_t i = 0; i < count; i += each) {
         bool spoilt = false;
         for (each = 0; i + each < count && is_clients(&object[i + each]) &&

@@ -4,11 +4,13 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "shm/alive.h"
 #include "shm/guard.h"
 #include "shm/pool.h"
+#include "tests/support/deny.h"
 #include "tests/support/env.h"
 
 TestSuite(pool_mend, .timeout = 60);
@@ -168,5 +170,35 @@ Test(pool_mend, an_object_that_cannot_be_made_yet_is_tried_again, .init = start)
     rmdir(name_of(SPW_REGION_CLIENT, 1));
     cr_expect_eq(renew(), 1, "%s", err.text);
     cr_expect(as_made(SPW_REGION_CLIENT, 1));
+    spw_pool_detach(&pool);
+}
+
+/* ---- the lock object ------------------------------------------------------------------------- */
+
+/* 0: what can't be told is taken for nothing. */
+static int renew_unseeing(void *arg)
+{
+    struct spw_error why = {0};
+    (void)arg;
+    if (spw_pool_path_init(&config.path, config.path.shm_dir, "b", (uint32_t)geteuid(), NULL) ||
+        spw_pool_create(&config, &other, &why))
+        return 10;
+    if (support_deny(SYS_newfstatat, EACCES))
+        return SUPPORT_SKIP;
+    return spw_pool_renew(&other, &config, &why) == 0 ? 0 : 11;
+}
+
+Test(pool_mend, nothing_is_touched_once_the_lock_object_is_gone_for_certain, .init = start)
+{
+    int status = support_wait(support_fork(renew_unseeing, NULL), 10000);
+    cr_expect(status == 0 || status == SUPPORT_SKIP, "check %d failed", status);
+    char lock[SPW_PATH_BYTES];
+    spw_lock_name(&config.path, lock);
+    do_harm(REMOVED, name_of(SPW_REGION_CLIENT, 1));
+    do_harm(REMOVED, lock);
+    cr_expect_eq(renew(), -ESTALE);
+    cr_expect(strstr(err.text, "\"a\" was removed"), "%s", err.text);
+    cr_expect_eq(access(name_of(SPW_REGION_CLIENT, 1), F_OK), -1);
+    spw_pool_unlink(&pool, NULL);
     spw_pool_detach(&pool);
 }
