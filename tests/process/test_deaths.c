@@ -77,6 +77,35 @@ Test(process_deaths, ready_chunks_outlive_their_worker_and_pending_ones_do_not)
     end();
 }
 
+/* Its shard can't be mapped for a while. */
+Test(process_deaths, a_worker_that_cannot_come_up_counts_as_dead_and_is_tried_ever_more_rarely)
+{
+    char feed[SPW_PATH_BYTES], aside[SPW_PATH_BYTES + 8];
+    struct spw_completion done;
+    start(&(struct proc_config){.capacity = 16, .store_rate = "4000"}, 1);
+    cr_assert_eq(actor_store(&actor, 1, 3), 3);
+    struct spw_request *request = actor_request(&actor, 50, 3, 0);
+    cr_assert_eq(actor_reserve(&actor, request, 0, 0, 3, &done), 0);
+    cr_assert_eq(actor_run(&actor, &done.ticket, 0, 7), 0);
+    spw_region_name(&pool.seen->path, SPW_REGION_FEED, 0, feed);
+    snprintf(aside, sizeof aside, "%s.aside", feed);
+    cr_assert_eq(rename(feed, aside), 0);
+    uint64_t before = proc_incarnation(&pool, 0);
+    proc_signal_worker(&pool, 0, SIGKILL);
+    cr_expect_eq(actor_next(&actor, &done, NOTICE_MS), 0, "it waits for a worker that isn't there");
+    cr_expect_eq(done.status, -EOWNERDEAD);
+    usleep(2000000);
+    uint64_t deaths = spw_load_relaxed(&pool.seen->ctl->worker[0].restarts);
+    cr_expect_geq(deaths, 3);
+    cr_expect_leq(deaths, 6, "after 100 ms, then after twice as long each time");
+    cr_assert_eq(rename(aside, feed), 0);
+    cr_assert(proc_await_successor(&pool, 0, before));
+    cr_expect(proc_eventually(hits_three, NULL, NOTICE_MS));
+    cr_expect_eq(actor_load(&actor, 1, 3), 3);
+    spw_request_finish(request);
+    end();
+}
+
 Test(process_deaths, R_36_a_client_that_waits_learns_of_the_death_within_the_bound_and_once)
 {
     struct spw_completion done[8];

@@ -132,16 +132,22 @@ Test(process_fsck, a_busy_pool_is_never_called_damaged_in_100_looks)
 
 static struct spw_feed_head *feed;
 
-/* The feed, writable, as none but its worker should have it. */
-static void open_feed(void)
+/* An object, writable, as none but its writer should have it. */
+static void *open_object(enum spw_region_kind kind, uint64_t bytes)
 {
     char name[SPW_PATH_BYTES];
-    spw_region_name(&pool.seen->path, SPW_REGION_FEED, 0, name);
+    spw_region_name(&pool.seen->path, kind, 0, name);
     int fd = open(name, O_RDWR | O_CLOEXEC);
     cr_assert(fd >= 0);
-    feed = mmap(NULL, pool.seen->feed_map.size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    cr_assert_neq(feed, MAP_FAILED);
+    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    cr_assert_neq(at, MAP_FAILED);
     close(fd);
+    return at;
+}
+
+static void open_feed(void)
+{
+    feed = open_object(SPW_REGION_FEED, pool.seen->feed_map.size_bytes);
 }
 
 static void *at(uint64_t off)
@@ -221,6 +227,14 @@ Test(process_fsck, each_damage_of_a_living_pool_is_named)
     expect_word(&ring[500].seq, 7, "feed.0", "no record of that number");
     expect_word(&ring[500].seq, 1024 * 1024 + 501, "feed.0", "beyond its gate");
     expect_word(at(pool.seen->feed_map.copying_off + 8), 1ull << 63, "feed.0", "copying bits");
+    struct actor actor;
+    cr_assert_eq(actor_open(&actor, &(struct actor_config){.name = "pool", .dir = pool.dir}), 0);
+    struct spw_client_head *client =
+        open_object(SPW_REGION_CLIENT, pool.seen->client_map.size_bytes);
+    expect_word(&client->lane[0].completion_head,
+                spw_load_relaxed(&client->lane[0].completion_head) + 9999, "client.0",
+                "its answers from worker 0 can't be");
+    actor_close(&actor);
     cr_expect_eq(fsck(false), 0, "whole again: %s", out);
     cr_expect_eq(proc_stop(&pool, SIGTERM), 0);
     proc_close(&pool);
@@ -250,6 +264,56 @@ Test(process_fsck, each_damage_of_a_dead_pool_is_named_and_what_a_death_leaves_i
     spw_store_relaxed(&entry->chunk_bytes, 77);
     cr_expect_eq(fsck(false), 6, "%s", out);
     cr_expect(strstr(out, "damage: feed.0 slot"), "%s", out);
+    proc_close(&pool);
+}
+
+/* What a dead pool's client and daemon wrote, and what can't be of a shard as a whole. */
+Test(process_fsck, damage_to_ctl_to_a_client_and_to_a_shard_as_a_whole_is_named)
+{
+    cr_assert(proc_start(&pool, &(struct proc_config){.on_stop = "keep", .capacity = 8}));
+    store_some(8);
+    cr_expect_eq(kill(pool.daemon, SIGTERM), 0);
+    cr_expect_eq(support_wait(pool.daemon, PROC_LIMIT_MS), 0);
+    pool.daemon = 0;
+    open_feed();
+    struct spw_ctl *ctl = open_object(SPW_REGION_CTL, sizeof *ctl);
+    struct spw_client_view client;
+    spw_client_view_init(&client, open_object(SPW_REGION_CLIENT, pool.seen->client_map.size_bytes),
+                         &pool.seen->geometry);
+    look();
+    cr_assert_eq(report.damages, 0, "%s", first_words());
+    expect_word(&ctl->space[0].rank_workers[1], 2, "ctl space 0", "workers that there aren't");
+    expect_word(&ctl->space[5].ready, 2, "ctl space 5", "neither ready nor not");
+    expect_word(client.pin, 1ull << 63, "client.0", "pin bits");
+    expect_word(client.awaited, 1ull << 63, "client.0", "awaited bits");
+    uint32_t was = spw_load_relaxed(&ctl->phase);
+    spw_store_relaxed(&ctl->phase, 77);
+    expect_damage("phase", "ctl", "the pool's phase is 77");
+    spw_store_relaxed(&ctl->phase, was);
+    was = spw_load_relaxed(&ctl->worker[0].phase);
+    spw_store_relaxed(&ctl->worker[0].phase, 78);
+    expect_damage("phase", "ctl", "worker 0's phase is 78");
+    spw_store_relaxed(&ctl->worker[0].phase, was);
+    ctl->geometry.capacity_chunks = 7;
+    expect_damage("capacity", "feed.0", "8 chunks are resident, more than the capacity of 7");
+    ctl->geometry.capacity_chunks = 8;
+    /* one chunk twice: the index leads to the other one only */
+    struct spw_entry *first = ready_entry(0), *second = ready_entry(1);
+    struct spw_entry_key *keys = at(pool.seen->feed_map.key_off);
+    struct spw_entry_key key = keys[slot_of(second)];
+    const uint64_t digest[2] = {spw_load_relaxed(&second->digest[0]),
+                                spw_load_relaxed(&second->digest[1])};
+    for (int i = 0; i < 2; i++)
+        spw_store_relaxed(&second->digest[i], spw_load_relaxed(&first->digest[i]));
+    keys[slot_of(second)] = keys[slot_of(first)];
+    char where[40];
+    snprintf(where, sizeof where, "feed.0 slot %u", slot_of(second));
+    expect_damage("twin", where, "has the same key");
+    for (int i = 0; i < 2; i++)
+        spw_store_relaxed(&second->digest[i], digest[i]);
+    keys[slot_of(second)] = key;
+    look();
+    cr_expect_eq(report.damages, 0, "whole again: %s", first_words());
     proc_close(&pool);
 }
 

@@ -73,6 +73,7 @@ Test(process_rm, who_holds_it_is_named_and_nothing_is_removed)
     proc_kill_daemon(&pool);
     cr_expect_eq(rm("pool"), 1, "%s", out);
     cr_expect(strstr(out, "worker 0, pid"), "%s", out);
+    cr_expect_eq(spw_load_relaxed(&pool.seen->ctl->phase), SPW_POOL_SERVING, "nobody is told so");
     proc_signal_worker(&pool, 0, SIGKILL);
     cr_assert(proc_eventually(no_worker, NULL, PROC_LIMIT_MS));
     cr_expect_eq(rm("pool"), 1, "%s", out);

@@ -387,6 +387,27 @@ Test(process_start, R_18_a_second_worker_of_a_shard_refuses_even_while_the_first
     proc_close(&pool);
 }
 
+/* One that comes late: its daemon has been told to end, or is dead and another one has the name. */
+Test(process_start, R_18_a_worker_of_a_pool_that_is_over_touches_no_shard)
+{
+    struct proc_pool pool;
+    struct proc_config config = {.on_stop = "keep"};
+    char out[INSIDE_BYTES];
+    cr_assert(proc_start(&pool, &config));
+    uint64_t incarnation = proc_incarnation(&pool, 0);
+    kill(pool.daemon, SIGTERM);
+    cr_expect_eq(support_wait(pool.daemon, PROC_LIMIT_MS), 0);
+    pool.daemon = 0;
+    const char *argv[] = {SPW_PROC_SPILLWAYD, "worker", "0", "--name", "pool",
+                          "--shm-dir",        pool.dir, NULL};
+    cr_expect_eq(proc_run(argv, out, sizeof out, PROC_LIMIT_MS), 0, "%s", out);
+    argv[2] = "0:5eed";
+    cr_expect_eq(proc_run(argv, out, sizeof out, PROC_LIMIT_MS), 1);
+    cr_expect(strstr(out, "made anew by another daemon"), "%s", out);
+    cr_expect_eq(spw_load_relaxed(&pool.seen->feed[0]->incarnation), incarnation);
+    proc_close(&pool);
+}
+
 /* ---- a daemon that dies while it makes its pool ---------------------------------------------- */
 
 static const char *const init_points[] = {

@@ -244,10 +244,12 @@ static void forget_ring(void)
     spw_store_relaxed(&feed()->tail, 9);
 }
 
-/* Entries are what is left to tell how far positions had come; of one, its fill alone. */
+/* Entries are what is left to tell how far positions had come: one of them, by version or fill. */
 Test(adopt_damage, a_ring_that_was_overwritten_as_a_whole_lowers_no_version)
 {
-    for (int fill_only = 0; fill_only < 2; fill_only++) {
+    enum { ALL, FILL_ALONE, VERSION_ALONE, CASES };
+    const struct spw_entry_copy nothing = {.state = SPW_FREE};
+    for (int left = ALL; left < CASES; left++) {
         start(1);
         tiny_store(shard, 1);
         forget_ring();
@@ -255,24 +257,26 @@ Test(adopt_damage, a_ring_that_was_overwritten_as_a_whole_lowers_no_version)
         uint32_t slot = tiny_store(shard, 2);
         cr_assert_neq(slot, UINT32_MAX);
         spw_shard_flush(shard);
-        struct spw_entry_copy before = entry_of(slot);
-        for (uint32_t other = 0; fill_only && other < SLOTS; other++) {
-            const struct spw_entry_copy nothing = {.state = SPW_FREE};
+        struct spw_entry_copy entry = entry_of(slot);
+        const uint64_t highest = entry.fill;
+        for (uint32_t other = 0; left != ALL && other < SLOTS; other++)
             write_entry(other, &nothing);
+        if (left == FILL_ALONE)
+            entry.version = 0;
+        if (left == VERSION_ALONE) {
+            entry.state = SPW_RETIRED;
+            entry.fill = 0;
         }
-        if (fill_only) {
-            before.version = 0;
-            write_entry(slot, &before);
-        }
+        write_entry(slot, &entry);
         forget_ring();
         succeed();
         cr_expect_eq(counted(SPW_WORKER_afresh), 2);
         uint32_t again = tiny_store(shard, 2);
         cr_assert_neq(again, UINT32_MAX);
-        cr_expect(spw_pos_before(before.fill, entry_of(again).fill), "fills are never given twice");
+        cr_expect(spw_pos_before(highest, entry_of(again).fill), "fills are never given twice");
         for (uint32_t other = 0; other < SLOTS; other++)
             cr_expect(entry_of(other).version == 0 ||
-                      spw_pos_before(before.fill, entry_of(other).version));
+                      spw_pos_before(highest, entry_of(other).version));
         check_use();
         stop();
     }

@@ -37,7 +37,7 @@ static void start(void)
                      .kv_blocks = 64,
                      .kv_block_bytes = 128},
         .mode = 0640,
-        .gid = -1,
+        .gid = geteuid() == 0 ? 4242 : getegid(),
     };
     memset(config.shard_node, 0xff, sizeof config.shard_node);
     cr_assert_eq(spw_pool_path_init(&config.path, dir, "a", (uint32_t)geteuid(), NULL), 0);
@@ -85,6 +85,7 @@ static bool as_made(enum spw_region_kind kind, uint32_t c)
     struct stat st;
     struct spw_region seen = {0};
     bool good = stat(name_of(kind, c), &st) == 0 && (st.st_mode & 07777) == 0640 &&
+                st.st_gid == (gid_t)config.gid &&
                 spw_region_attach(&config.path, kind, c, false, 0, &seen, &err) == 0 &&
                 memcmp(seen.header->pool_id, pool.ctl->header.pool_id, 16) == 0;
     spw_region_detach(&seen);
