@@ -172,23 +172,34 @@ static int remove_all(const struct spw_pool_path *path, int fd, struct spw_pool_
     return rc ? rc : removed->strange ? -EBADMSG : 0;
 }
 
-/* Is anything there at all? A lock object alone counts, and objects without one. */
-static bool is_there(const struct spw_pool_path *path)
+/* Names under which something lies, and its bytes. A lock object alone counts, and objects without. */
+static uint32_t names_there(const struct spw_pool_path *path, uint64_t *out_bytes)
 {
     char name[NAME_BYTES];
     struct stat st;
-    bool found;
+    uint32_t count;
     spw_lock_name(path, name);
-    found = lstat(name, &st) == 0;
+    count = lstat(name, &st) == 0;
+    *out_bytes = 0;
     for (size_t i = 0; i < KINDS; i++) {
-        for (uint32_t index = 0; index < kinds[i].count && !found; index++) {
-            for (size_t ending = 0; ending < ENDINGS && !found; ending++) {
+        for (uint32_t index = 0; index < kinds[i].count; index++) {
+            for (size_t ending = 0; ending < ENDINGS; ending++) {
                 name_of(path, kinds[i].kind, index, ending, name);
-                found = lstat(name, &st) == 0;
+                if (lstat(name, &st))
+                    continue;
+                count++;
+                *out_bytes += (uint64_t)st.st_blocks * 512;
             }
         }
     }
-    return found;
+    return count;
+}
+
+uint64_t spw_pool_left_bytes(const struct spw_pool_path *path)
+{
+    uint64_t bytes;
+    names_there(path, &bytes);
+    return bytes;
 }
 
 static int take_and_remove(const struct spw_pool_path *path, struct spw_pool_removed *removed,
@@ -214,9 +225,10 @@ static int take_and_remove(const struct spw_pool_path *path, struct spw_pool_rem
 int spw_pool_remove(const struct spw_pool_path *path, struct spw_pool_removed *out_removed,
                     struct spw_error *err)
 {
+    uint64_t bytes;
     *out_removed = (struct spw_pool_removed){0};
     for (int i = 0; i < TRIES; i++) {
-        if (!is_there(path))
+        if (names_there(path, &bytes) == 0)
             return spw_fail(err, -ENOENT, "no pool \"%s\" of uid %" PRIu32 " in %s", path->name,
                             path->uid, path->shm_dir);
         int rc = take_and_remove(path, out_removed, err);

@@ -27,4 +27,7 @@ struct spw_pool_removed {
 int spw_pool_remove(const struct spw_pool_path *path, struct spw_pool_removed *out_removed,
                     struct spw_error *err);
 
+/** Bytes of all that lies under the names of the pool at @path, whole or not, held or not. */
+uint64_t spw_pool_left_bytes(const struct spw_pool_path *path);
+
 #endif

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "shm/alive.h"
+#include "shm/pool_remove.h"
 
 #define PATH_BYTES   512
 #define CAP_IPC_LOCK 14
@@ -286,30 +287,12 @@ static uint64_t daemon_pid(const struct spw_config *config)
     return pid;
 }
 
-/* Bytes of a pool's objects, whole or not. */
 static uint64_t bytes_of(const struct spw_config *config)
 {
-    static const struct {
-        enum spw_region_kind kind;
-        uint32_t count;
-    } kinds[] = {{SPW_REGION_CTL, 1},
-                 {SPW_REGION_FEED, SPW_WORKERS_MAX},
-                 {SPW_REGION_DATA, SPW_WORKERS_MAX},
-                 {SPW_REGION_CLIENT, SPW_CLIENTS_MAX},
-                 {SPW_REGION_KV, SPW_CLIENTS_MAX}};
     struct spw_pool_path path;
-    char name[SPW_PATH_BYTES];
-    struct stat st;
-    uint64_t bytes = 0;
-    if (spw_pool_path_init(&path, config->shm_dir, config->name, (uint32_t)geteuid(), NULL))
-        return 0;
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
-        for (uint32_t index = 0; index < kinds[i].count; index++) {
-            spw_region_name(&path, kinds[i].kind, index, name);
-            bytes += lstat(name, &st) ? 0 : (uint64_t)st.st_blocks * 512;
-        }
-    }
-    return bytes;
+    return spw_pool_path_init(&path, config->shm_dir, config->name, (uint32_t)geteuid(), NULL)
+               ? 0
+               : spw_pool_left_bytes(&path);
 }
 
 static void gather_pools(const struct spw_config *config, struct spw_host *host)
