@@ -8,11 +8,15 @@
  *
  *   .lock      never mapped; who is alive is told by OFD write locks on its bytes:
  *              byte 0 the daemon, 1 + k worker k, 64 + c client c
- *   .ctl       written by the daemon alone
- *   .feed.K    written by worker K alone
- *   .client.C  one half written by client C, the other half, lane by lane, by each worker
- *   .kv.C      client C's KV blocks in host memory: what its GPU memory is where there is a GPU
- *   .data.K    payload of shard K, written by worker K alone; clients never map it
+ *   .ctl       written by the daemon alone, and once that is dead by whoever holds its byte: closed
+ *   .feed.K    written by worker K alone; where a new daemon goes on with it, before there is one:
+ *              the pool's id, acknowledgements and fences
+ *   .client.C  one half written by client C, the other half, lane by lane, by each worker; a header
+ *              that client C has damaged by the daemon
+ *   .kv.C      client C's KV blocks in host memory: what its GPU memory is where there is a GPU;
+ *              written by client C, and by workers that load
+ *   .data.K    payload of shard K, written by worker K alone, its header like a feed's; clients
+ *              never map it
  *
  * All are created by the daemon, all bytes reserved, and published by storing `version` last.
  */
@@ -187,7 +191,7 @@ struct spw_feed_head {
     struct spw_stream stream;
     alignas(64) spw_atomic64 passes; /* loop passes, for display                    */
     spw_atomic64 lingering; /* 1: transfers of this worker may outlive its process: what it was
-                               filling stays in quarantine after its death (tier/adopt.h)   */
+                               filling stays in quarantine after its death (tier/quarantine.h) */
     uint8_t reserved1[48];
     alignas(64) spw_atomic64 counter[SPW_COUNTERS_MAX];
     spw_atomic64 acked[SPW_CLIENTS_MAX + 1];       /* generation of client c that is served here  */
