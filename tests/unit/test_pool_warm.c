@@ -2,8 +2,10 @@
 #include <criterion/criterion.h>
 #include <dirent.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -512,6 +514,42 @@ Test(pool_warm, process_ids_that_make_no_sense_are_no_process, .init = start)
     for (size_t i = 0; i < sizeof pids / sizeof pids[0]; i++)
         cr_expect_eq(spw_process_kill(pids[i], ours), -ESRCH);
     cr_expect_eq(spw_process_start_ticks(0), 0);
+}
+
+/* Runs a copy of sleep as @name, removed from its folder once it runs. */
+static pid_t sleep_as(const char *name)
+{
+    char path[SUPPORT_PATH_BYTES + 64], command[2 * SUPPORT_PATH_BYTES], seen[64] = "";
+    snprintf(path, sizeof path, "%s/%s", config.path.shm_dir, name);
+    snprintf(command, sizeof command, "cp \"$(command -v sleep)\" '%s'", path);
+    cr_assert_eq(system(command), 0);
+    pid_t pid = support_spawn((const char *const[]){path, "30", NULL}, NULL);
+    cr_assert_gt(pid, 0);
+    snprintf(command, sizeof command, "/proc/%d/comm", (int)pid);
+    for (int i = 0; i < 5000 && strncmp(seen, name, 15); i++) {
+        FILE *file = fopen(command, "r");
+        cr_assert(file && fgets(seen, sizeof seen, file));
+        fclose(file);
+        seen[strcspn(seen, "\n")] = 0;
+        usleep(1000);
+    }
+    unlink(path);
+    return pid;
+}
+
+Test(pool_warm, process_names_hold_anything_and_programs_are_replaced_while_they_run, .init = start)
+{
+    uint64_t ours = spw_process_start_ticks(getpid());
+    pid_t odd = sleep_as("a) 1 (2 3");
+    uint64_t ticks = spw_process_start_ticks(odd);
+    cr_expect(ticks >= ours && ticks - ours < 6000, "a minute at most: %d", (int)(ticks - ours));
+    support_kill(odd);
+    /* what a worker looks like whose program has been installed anew */
+    char exe[PATH_MAX] = "";
+    cr_assert_gt(readlink("/proc/self/exe", exe, sizeof exe - 1), 0);
+    pid_t same = sleep_as(strrchr(exe, '/') + 1);
+    cr_expect_eq(spw_process_kill((uint64_t)same, spw_process_start_ticks(same)), 0);
+    cr_expect_eq(support_wait(same, 5000), SUPPORT_SIGNALLED + SIGKILL);
 }
 
 /* With a ctl that can't be read nobody can be told, nor ended: the pool is left to them, unnamed. */

@@ -99,6 +99,33 @@ Test(worker_clients, an_object_is_handed_over_only_when_no_copy_touches_its_bloc
     rig_close(&rig);
 }
 
+/* Copies that have not begun would be from and into the blocks of whoever has the place next. */
+Test(worker_clients, copies_of_a_dead_client_that_wait_in_the_queue_never_begin)
+{
+    rig_open(&rig, &(struct rig_config){.capacity = 16, .copier.rate_bytes = {1000, 1000}});
+    rig_attach(&rig, &two);
+    rig_store(&rig, &two, 0, 50, 6);
+    rig_attach(&rig, &one);
+    struct spw_done job = reserve(&one, 1, 6);
+    cr_assert(rig_run(&rig, &one, 0, SPW_CMD_STORE, job.ticket, 6, 0));
+    cr_assert(rig_begin(&rig, &one, 0, 0, 50, 6));
+    job = rig_answer(&rig, &one, 0);
+    cr_assert(rig_run(&rig, &one, 0, SPW_CMD_LOAD, job.ticket, 6, 12));
+    rig_settle(&rig);
+    rig_die(&one);
+    tick();
+    uint64_t stores = rig_count(&rig, 0, SPW_WORKER_stores_cancelled);
+    uint64_t loads = rig_count(&rig, 0, SPW_WORKER_loads_cancelled);
+    cr_expect(stores >= 4 && loads >= 4, "all but two of each, which the copier has");
+    rig_advance(&rig, 10 * RIG_SECOND);
+    rig_settle(&rig);
+    cr_expect(rig_slots_in(&rig, 0, SPW_READY) == 6 + 6 - stores);
+    cr_expect(rig_state(&rig, 0, 6, NULL) != SPW_READY);
+    cr_expect(rig_count(&rig, 0, SPW_WORKER_chunks_loaded) == 6 - loads);
+    cr_expect(rig_open_chunks(&rig, 0) == 0);
+    rig_close(&rig);
+}
+
 Test(worker_clients, commands_left_in_a_lane_are_void_for_the_next_holder)
 {
     struct spw_done done;
