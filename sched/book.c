@@ -117,6 +117,7 @@ void spw_book_end(struct spw_book *book, struct spw_open_job *job)
     job->doomed = false;
     job->ticket = 0;
     job->waits_for = 0;
+    job->missed = 0;
 }
 
 uint64_t spw_book_cookie(const struct spw_open_job *job)

@@ -46,7 +46,8 @@ struct spw_open_job {
     uint64_t cookie;      /* the caller's                                        */
     uint64_t command_pos; /* of its last command in the lane                     */
     uint64_t waits_for;   /* RESET: workers that have not answered               */
-    uint64_t incarnations[SPW_WORKERS_MAX]; /* RESET: of each of them            */
+    uint64_t missed;      /* RESET: workers that were down, died or refused      */
+    uint64_t incarnations[SPW_WORKERS_MAX]; /* RESET: of each that was told      */
     uint32_t pins;
     uint32_t loads;
     uint64_t pin[SPW_JOB_CHUNKS_MAX]; /* slots of the pool, shard * slots + slot */

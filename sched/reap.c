@@ -101,13 +101,15 @@ static uint32_t take_second(struct spw_client *client, struct spw_open_job *job,
     return 1;
 }
 
+/* A shard whose worker didn't do it may come back with what it had. */
 static uint32_t take_reset(struct spw_client *client, struct spw_open_job *job, uint32_t k,
-                           struct spw_completion *out)
+                           bool done, struct spw_completion *out)
 {
     job->waits_for &= ~(1ull << k);
+    job->missed |= done ? 0 : 1ull << k;
     if (job->waits_for != 0)
         return 0;
-    *out = completion_of(job, 0);
+    *out = completion_of(job, job->missed == 0 ? 0 : -EOWNERDEAD);
     spw_book_end(&client->book, job);
     return 1;
 }
@@ -123,7 +125,7 @@ static uint32_t take_answer(struct spw_client *client, uint32_t k, const struct 
         return 0;
     }
     if (job->kind == SPW_OPEN_RESET)
-        return take_reset(client, job, k, out);
+        return take_reset(client, job, k, done->status == 0, out);
     return job->state == SPW_OPEN_ASKED ? take_first(client, job, done, out)
                                         : take_second(client, job, done, out);
 }
@@ -156,7 +158,7 @@ static uint32_t end_dead_reset(struct spw_client *client, struct spw_open_job *j
 {
     for (uint64_t left = job->waits_for; left != 0; left &= left - 1) {
         uint32_t k = (uint32_t)__builtin_ctzll(left);
-        if (is_over(&fate[k], job->incarnations[k]) && take_reset(client, job, k, out))
+        if (is_over(&fate[k], job->incarnations[k]) && take_reset(client, job, k, false, out))
             return 1;
     }
     return 0;

@@ -141,8 +141,10 @@ SPW_API int spw_space_open(struct spw_client *client, const struct spw_space_con
 SPW_API int spw_space_queue(struct spw_space *space, uint64_t requests);
 
 /** Forget every chunk of the space, in every shard; what is being stored is not kept either, and
- * reserves are refused (-ESTALE) up to the next step. A SPW_COMPLETION_RESET follows. -EAGAIN a
- * lane is full: nothing was done. */
+ * reserves are refused (-ESTALE) up to the next step. A SPW_COMPLETION_RESET follows; its status is
+ * -EOWNERDEAD when a worker was down, or died before it answered: its chunks may come back with its
+ * successor, so reset again until the status is 0. -EAGAIN a lane is full: nothing was done;
+ * -EOWNERDEAD no worker is up. */
 SPW_API int spw_space_reset(struct spw_space *space);
 
 /* ---- steps ----------------------------------------------------------------------------------- */
@@ -344,7 +346,7 @@ enum spw_completion_kind {
     SPW_COMPLETION_STORED = 2,   /* a run store has ended         */
     SPW_COMPLETION_BEGUN = 3,    /* answer to spw_load_begin()    */
     SPW_COMPLETION_LOADED = 4,   /* a run load has ended          */
-    SPW_COMPLETION_RESET = 5, /* every worker that was up has reset the space; cookie: its number */
+    SPW_COMPLETION_RESET = 5,    /* of spw_space_reset(); cookie: the space's number */
 };
 
 struct spw_completion {

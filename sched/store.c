@@ -124,10 +124,12 @@ int spw_space_reset(struct spw_space *space)
     int rc = spw_client_check(client);
     if (rc < 0)
         return rc;
-    uint64_t incarnation, workers = 0;
+    uint64_t incarnation, workers = 0, down = 0;
     for (uint32_t k = 0; k < client->workers; k++) {
-        if (!spw_worker_up(client, k, &incarnation))
+        if (!spw_worker_up(client, k, &incarnation)) {
+            down |= 1ull << k;
             continue;
+        }
         workers |= 1ull << k;
         if (spw_command_room(client, k, 1) < 1) {
             spw_count(client, SPW_CLIENT_lanes_full, 1);
@@ -143,6 +145,7 @@ int spw_space_reset(struct spw_space *space)
     }
     job->cookie = space->number;
     job->waits_for = workers;
+    job->missed = down;
     for (; workers != 0; workers &= workers - 1) {
         uint32_t k = (uint32_t)__builtin_ctzll(workers);
         spw_worker_up(client, k, &job->incarnations[k]);

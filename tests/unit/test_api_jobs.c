@@ -515,35 +515,6 @@ Test(api_jobs, hits_stay_over_a_restart_of_their_worker)
     close_pool();
 }
 
-/* ---- reset ----------------------------------------------------------------------------------- */
-
-Test(api_jobs, a_reset_forgets_the_space_everywhere)
-{
-    const struct rig_config config = {.workers = 2, .capacity = 8};
-    struct spw_completion done;
-    open_pool(&config, 2);
-    api_store(&api, client, space, 2, 100, 3);
-    struct spw_request *request = api_request(space, 100, 3);
-    cr_expect_eq(api_lookup(client, request).hit_tokens, 48);
-    rig_settle(&api.rig);
-    cr_assert_eq(spw_space_reset(space), 0);
-    struct spw_chunk_ref ref = {.index = 0};
-    cr_assert_eq(spw_store_reserve(request, 0, &ref, 1, 1), 1);
-    rig_settle(&api.rig);
-    struct spw_completion both[3];
-    cr_assert_eq(spw_completions(client, both, 3), 2);
-    for (uint32_t i = 0; i < 2; i++) {
-        bool reset = both[i].kind == SPW_COMPLETION_RESET;
-        cr_expect_eq(both[i].status, reset ? 0 : -ESTALE, "computed before the reset");
-        cr_expect(!reset || both[i].cookie == spw_space_number(space));
-    }
-    cr_expect_eq(api_lookup(client, request).action, SPW_ACTION_MISS);
-    done = api_reserve(&api, request, client, 0, 0, 1);
-    cr_expect_eq(done.status, 0, "the step has seen the reset");
-    spw_request_finish(request);
-    close_pool();
-}
-
 /* ---- chunks being loaded --------------------------------------------------------------------- */
 
 Test(api_jobs, a_chunk_being_loaded_for_another_request_makes_this_one_wait)
