@@ -5,6 +5,7 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <linux/io_uring.h>
 #include <linux/magic.h>
@@ -255,6 +256,8 @@ static void gather_room(const struct spw_config *config, struct spw_host *host)
     }
     if (statfs(config->shm_dir, &kind) == 0)
         host->shm_is_memory = kind.f_type == TMPFS_MAGIC || kind.f_type == RAMFS_MAGIC;
+    if (faccessat(AT_FDCWD, config->shm_dir, R_OK | W_OK | X_OK, AT_EACCESS))
+        host->shm_error = errno;
 }
 
 /* Who holds the pool @name: true if there is a lock object; lives of daemon and others. */

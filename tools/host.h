@@ -25,6 +25,7 @@ struct spw_host {
     /* where the objects go */
     uint64_t shm_total, shm_free; /* SPW_HOST_UNLIMITED: a file system without a limit */
     bool shm_is_memory;           /* tmpfs or the like                                 */
+    int shm_error;                /* why objects can't be made there: an errno, or 0   */
     uint64_t own_bytes;           /* of left-overs of this pool: a start takes them over */
 
     /* memory */

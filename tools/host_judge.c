@@ -81,6 +81,11 @@ static void judge_shm(struct judge *judge)
                dir);
     }
     count(finding, needed, available);
+    if (host->shm_error) {
+        finding = find(judge, SPW_HOST_ERROR, "shm-access", "objects can't be made in %s: %s", dir,
+                       strerror(host->shm_error));
+        remedy(finding, "let this user write there, or name another with --shm-dir");
+    }
     if (!host->shm_is_memory) {
         finding = find(judge, SPW_HOST_WARNING, "shm-type", "%s is no tmpfs", dir);
         remedy(finding, "name a tmpfs with --shm-dir: on a disk, the pool is written to it");
@@ -182,7 +187,9 @@ static void judge_pages(struct judge *judge)
         return;
     }
     find(judge, SPW_HOST_OK, "huge-pages",
-         "%" PRIu64 " of %" PRIu64 " reserved ones free, transparent ones for shared memory: %s",
+         "Linux %u.%u %s; not used are hugetlb ones (%" PRIu64 " of %" PRIu64
+         " free) and transparent ones for shared memory (%s)",
+         host->kernel_major, host->kernel_minor, can ? "makes them on request" : "can't make them",
          host->huge_free, host->huge_total, host->shmem_thp[0] ? host->shmem_thp : "unknown");
 }
 

@@ -199,6 +199,8 @@ Test(host, room_is_judged_with_needed_and_available, .init = good_host)
     expect("shm", SPW_HOST_OK, "");
     host.shm_free = SPW_HOST_UNLIMITED;
     expect("shm", SPW_HOST_OK, "");
+    host.shm_error = EROFS;
+    expect("shm-access", SPW_HOST_ERROR, "--shm-dir");
     host.shm_is_memory = false;
     expect("shm-type", SPW_HOST_WARNING, "--shm-dir");
 }
