@@ -126,7 +126,11 @@ static int attach_ctl(struct spw_pool *pool, enum spw_pool_role role, struct spw
     /* [PH-1] acquire: phase before what it says is there */
     uint32_t phase = spw_load_acquire(&pool->ctl->phase);
     if (!alive)
-        return spw_fail(err, -EOWNERDEAD, "pool \"%s\": its daemon is gone; start spillwayd", name);
+        return spw_fail(
+            err, -EOWNERDEAD,
+            "pool \"%s\": its daemon is gone; start spillwayd to go on with it, or remove "
+            "what it left: spillway rm %s",
+            name, name);
     if (phase == SPW_POOL_CLOSED)
         return spw_fail(err, -EAGAIN, "pool \"%s\" is being replaced or stopping; try again", name);
     if (phase != SPW_POOL_SERVING)

@@ -80,10 +80,9 @@ static uint64_t age_ns(const struct spw_explain_view *view, const struct spw_exp
 void spw_explain_print_text(const struct spw_explain_view *view)
 {
     char text[SPW_LOOK_DURATION_BYTES];
-    printf("client %" PRIu32 " \"%s\" (pid %" PRIu64 "%s): %" PRIu64 " decisions, the last %" PRIu32
-           "\n",
+    printf("client %" PRIu32 " \"%s\" (pid %" PRIu64 "%s): %" PRIu64 " %s, the last %" PRIu32 "\n",
            view->client, view->label, view->pid, view->attached ? "" : ", gone", view->made,
-           view->count);
+           view->made == 1 ? "decision" : "decisions", view->count);
     if (view->count)
         printf("\n%8s %9s %9s %10s\n", "ago", "computed", "hit", "recomputed");
     for (uint32_t i = 0; i < view->count; i++) {

@@ -103,9 +103,10 @@ void spw_show_print_text(const struct spw_pool *pool, const struct spw_show_view
            geometry->workers == 1 ? "worker" : "workers", geometry->capacity_chunks,
            geometry->capacity_chunks == 1 ? "chunk" : "chunks", geometry->slot_bytes, view->spaces,
            view->spaces == 1 ? "space" : "spaces", view->clients, geometry->clients);
-    printf("%" PRIu64 " lookups, %" PRIu64
+    printf("%" PRIu64 " %s, %" PRIu64
            " of them hits; %.1f MB stored, %.1f MB loaded; %.1f MB on huge pages\n",
-           view->totals.lookups, view->totals.hits, (double)view->totals.bytes_stored / 1e6,
+           view->totals.lookups, view->totals.lookups == 1 ? "lookup" : "lookups",
+           view->totals.hits, (double)view->totals.bytes_stored / 1e6,
            (double)view->totals.bytes_loaded / 1e6, (double)view->totals.huge_bytes / 1e6);
     printf("\n%6s %6s %8s %8s %8s %9s %10s %10s %10s\n", "worker", "state", "ready", "filling",
            "retired", "restarts", "stored", "loaded", "evicted");

@@ -48,6 +48,7 @@ void spw_warm_report(const struct spw_pool *pool, const struct spw_warm_count *b
         spaces += spw_load_relaxed(&pool->ctl->space[s].ready) != 0; /* only the daemon stores it */
     uint64_t dropped = before->chunks > now.chunks ? before->chunks - now.chunks : 0;
     spw_log(dropped ? SPW_LOG_WARNING : SPW_LOG_NOTICE,
-            "adopted %" PRIu64 " chunks of %u spaces, %" PRIu64 " damaged entries dropped",
-            now.chunks, spaces, dropped);
+            "adopted %" PRIu64 " %s of %u %s, %" PRIu64 " damaged %s dropped", now.chunks,
+            now.chunks == 1 ? "chunk" : "chunks", spaces, spaces == 1 ? "space" : "spaces", dropped,
+            dropped == 1 ? "entry" : "entries");
 }

@@ -219,7 +219,7 @@ Test(process_warm, sm8_a_damaged_space_is_dropped_and_named_and_the_others_stay)
     again_start_over();
     cr_expect(proc_said(&again_pool, "space 0 is damaged and its 4 chunks are dropped"), "%s",
               again_pool.words);
-    cr_expect(proc_said(&again_pool, "adopted 4 chunks of 1 spaces, 4 damaged entries dropped"),
+    cr_expect(proc_said(&again_pool, "adopted 4 chunks of 1 space, 4 damaged entries dropped"),
               "%s", again_pool.words);
     again_open(&actor, "model b", 1);
     cr_expect_eq(actor_load(&actor, 10, 4), 4);
