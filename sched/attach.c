@@ -148,11 +148,11 @@ static void wake(const struct spw_client *client, uint32_t k)
                       &client->pool.feed[k]->asleep);
 }
 
-/* What is shown of a client begins with it. */
-static void clear_counts(struct spw_client_head *head)
+/* What is shown of a client begins with it; counters go on, so that the pool's sums never shrink. */
+static void begin_counts(struct spw_client_head *head)
 {
     for (uint32_t i = 0; i < SPW_COUNTERS_MAX; i++)
-        spw_store_relaxed(&head->counter[i], 0);
+        spw_store_relaxed(&head->counter_base[i], spw_load_relaxed(&head->counter[i]));
     for (uint32_t i = 0; i < SPW_WAIT_OUTCOMES_MAX; i++) {
         spw_store_relaxed(&head->wait[i].sum_ns, 0);
         for (uint32_t b = 0; b < SPW_WAIT_BUCKETS; b++)
@@ -168,7 +168,7 @@ static void take_object(struct spw_client *client, uint32_t c, const char *label
     memset(head->label, 0, sizeof(head->label));
     if (label)
         memcpy(head->label, label, strnlen(label, sizeof(head->label) - 1));
-    clear_counts(head);
+    begin_counts(head);
     spw_store_relaxed(&head->wait_limit_ns, 0);
     spw_store_relaxed(&head->retry_limit_ns, 0);
     spw_store_relaxed(&head->budget_tokens, 0);

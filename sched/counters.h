@@ -5,7 +5,7 @@
  * counts once under its reason, so lookups = the sum of load_*, miss_* and defer_*; those come first,
  * in the order of enum spw_reason.
  */
-#include <stdint.h>
+#include "shm/layout.h"
 
 #define SPW_CLIENT_COUNTERS(X)                                                                     \
     X(load_complete, "lookups: load, complete chunks")                                             \
@@ -60,6 +60,14 @@ enum spw_client_counter {
 #undef X
         SPW_CLIENT_COUNTER_COUNT
 };
+
+/** What the process that holds this client object has counted; what those before it counted is in
+ * the object's counter, too. Relaxed: a picture. */
+static inline uint64_t spw_client_counted(const struct spw_client_head *head, uint32_t counter)
+{
+    return spw_load_relaxed(&head->counter[counter]) -
+           spw_load_relaxed(&head->counter_base[counter]);
+}
 
 /** Short name and meaning of a counter; static strings, NULL for what is none. */
 const char *spw_client_counter_name(uint32_t counter);

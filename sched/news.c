@@ -88,7 +88,7 @@ int spw_counters(struct spw_client *client, uint64_t *out_values, uint32_t max)
     if (rc < 0)
         return rc;
     for (uint32_t i = 0; out_values && i < max && i < SPW_CLIENT_COUNTER_COUNT; i++)
-        out_values[i] = spw_load_relaxed(&client->own->head->counter[i]);
+        out_values[i] = spw_client_counted(client->own->head, i);
     return SPW_CLIENT_COUNTER_COUNT;
 }
 

@@ -262,6 +262,7 @@ static const uint64_t layout_numbers[] = {
     AT(spw_client_head, decision),
     AT(spw_client_head, mailbox),
     AT(spw_client_head, worker_lane),
+    AT(spw_client_head, counter_base),
     SIZE(spw_lane_slot),
     AT(spw_lane_slot, seq),
     AT(spw_lane_slot, word),

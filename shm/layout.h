@@ -290,7 +290,8 @@ struct spw_client_head {
     uint8_t reserved[24];
     struct spw_decision_record decision[SPW_DECISION_RECORDS];
     struct spw_mailbox mailbox;
-    struct spw_lane_worker worker_lane[SPW_WORKERS_MAX]; /* line k: worker k alone          */
+    struct spw_lane_worker worker_lane[SPW_WORKERS_MAX];     /* line k: worker k alone          */
+    alignas(64) spw_atomic64 counter_base[SPW_COUNTERS_MAX]; /* counted before this generation */
 };
 SPW_LAYOUT_FIELD(struct spw_client_head, generation, 128);
 SPW_LAYOUT_FIELD(struct spw_client_head, step, 192);

@@ -2,6 +2,7 @@
  * spillway stop: ask a pool's daemon to stop, by its mailbox, and wait until it is gone. Writes one
  * request into the client object kept for tools; a death here leaves the request standing.
  */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -36,8 +37,10 @@ static int stop(struct spw_pool *pool, struct spw_error *err)
             return 0;
         usleep(WAIT_US);
     }
-    return spw_fail(err, -ETIMEDOUT, "the daemon of pool %s has not stopped within 30 s",
-                    pool->path.name);
+    return spw_fail(err, -ETIMEDOUT,
+                    "the daemon of pool %s, pid %" PRIu64 ", has not stopped within 30 s; is it "
+                    "stopped or stuck? It may be killed: the next start goes on with the pool",
+                    pool->path.name, spw_load_relaxed(&pool->ctl->daemon_pid));
 }
 
 int spw_cmd_stop(int argc, char *const *argv)

@@ -139,7 +139,7 @@ static void gather_clients(const struct spw_pool *pool, struct spw_show_view *ou
         for (uint32_t i = 0; i < SPW_WAIT_OUTCOMES; i++)
             spw_wait_record_read(&head->wait[i], &client->wait[i]);
         for (uint32_t i = 0; i < SPW_CLIENT_COUNTER_COUNT; i++)
-            client->counter[i] = spw_load_relaxed(&head->counter[i]);
+            client->counter[i] = spw_client_counted(head, i);
         spw_look_label(head, client->label);
     }
 }

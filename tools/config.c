@@ -62,7 +62,7 @@ static const struct spw_option table[] = {
      NULL, "16", "processes that may be attached at a time, one of them a tool"},
     {"update-ring-records", "clients", SPW_OPTION_POWER, FIELD(update_records), 2, 1ull << 26, NULL,
      "65536", "records in each worker's update ring"},
-    {"command-ring-slots", "clients", SPW_OPTION_POWER, FIELD(command_slots), 2, 1ull << 20, NULL,
+    {"command-ring-slots", "clients", SPW_OPTION_POWER, FIELD(command_slots), 4, 1ull << 20, NULL,
      "1024", "slots in each ring from a client to a worker"},
     {"completion-ring-slots", "clients", SPW_OPTION_POWER, FIELD(completion_slots), 2, 1ull << 20,
      NULL, "1024", "slots in each ring from a worker to a client"},

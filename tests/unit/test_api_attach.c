@@ -86,6 +86,28 @@ Test(api_attach, a_step_says_how_far_each_view_was_brought_and_never_further)
     close_pool();
 }
 
+/* A client's own counters begin with it; what the pool's sums are made of does not shrink. */
+Test(api_attach, counters_begin_with_a_client_and_the_objects_go_on)
+{
+    const struct rig_config config = {.workers = 1, .capacity = 8};
+    open_pool(&config, 1);
+    uint64_t before = 0;
+    for (uint64_t round = 1; round < 4; round++) {
+        struct spw_request *request = api_request(space, 100, 2);
+        api_lookup(client, request);
+        cr_expect_eq(api_counter(client, "lookups"), 1);
+        uint64_t lookups = spw_load_relaxed(&client->own->head->counter[SPW_CLIENT_lookups]);
+        cr_expect_eq(lookups, before + 1);
+        before = lookups;
+        spw_detach(client);
+        client = api_attach(&api, 0);
+        cr_expect_eq(api_counter(client, "lookups"), 0);
+        struct spw_space_config again = api_space_config(1);
+        space = api_space(&api, client, &again);
+    }
+    close_pool();
+}
+
 Test(api_attach, calls_without_a_handle_are_refused)
 {
     struct spw_decision decision = {.size_bytes = sizeof(decision)};
