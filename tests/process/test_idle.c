@@ -9,7 +9,7 @@
 
 TestSuite(process_idle, .timeout = 60);
 
-#define IDLE_MS      5000
+#define IDLE_MS      10000
 #define SHARE_MAX_MS (IDLE_MS / 100) /* 1 % of a core */
 #define WAKE_MS      100 /* a wake-up that is lost costs a worker's tick; usual are 0.1 ms */
 
