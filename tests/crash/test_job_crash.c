@@ -208,6 +208,21 @@ static void check_successor(const struct death *death, uint64_t incarnation)
     check_chunk(9);
 }
 
+/* LK-11: what a completion says can be looked up: its news is out before it is sent. */
+static void check_news_before_completion(const struct death *death)
+{
+    struct spw_table_view table;
+    uint64_t tail = spw_load_relaxed(&rig.daemon.feed[0]->tail);
+    if (strcmp(death->point, "worker.completion_sent") != 0)
+        return;
+    spw_table_view_init(&table, rig.daemon.feed[0], &rig.daemon.feed_map, &rig.daemon.geometry);
+    for (uint32_t slot = 0; slot < rig.daemon.geometry.slots; slot++) {
+        struct spw_entry_copy entry;
+        cr_assert(spw_table_read(&table, slot, false, &entry) == 0);
+        cr_expect(!spw_pos_before(tail, entry.version), "%u: slot %u", death->nth, slot);
+    }
+}
+
 /* True if the worker died where it should; false: the script ended before. */
 static bool dies_at(struct death *death)
 {
@@ -222,6 +237,8 @@ static bool dies_at(struct death *death)
     int status = ended ? support_kill(pid) : support_wait(pid, 5000);
     cr_assert(status == SUPPORT_SIGNALLED + SIGKILL, "%s %u: status %d", death->point, death->nth,
               status);
+    if (!ended)
+        check_news_before_completion(death);
     check_successor(death, incarnation);
     rig_die(&one);
     rig_die(&two);
