@@ -519,20 +519,20 @@ Test(pool_warm, process_ids_that_make_no_sense_are_no_process, .init = start)
 /* Runs a copy of sleep as @name, removed from its folder once it runs. */
 static pid_t sleep_as(const char *name)
 {
-    char path[SUPPORT_PATH_BYTES + 64], command[2 * SUPPORT_PATH_BYTES], seen[64] = "";
+    char path[SUPPORT_PATH_BYTES + 64], command[2 * SUPPORT_PATH_BYTES];
     snprintf(path, sizeof path, "%s/%s", config.path.shm_dir, name);
     snprintf(command, sizeof command, "cp \"$(command -v sleep)\" '%s'", path);
     cr_assert_eq(system(command), 0);
     pid_t pid = support_spawn((const char *const[]){path, "30", NULL}, NULL);
     cr_assert_gt(pid, 0);
-    snprintf(command, sizeof command, "/proc/%d/comm", (int)pid);
-    for (int i = 0; i < 5000 && strncmp(seen, name, 15); i++) {
-        FILE *file = fopen(command, "r");
-        cr_assert(file && fgets(seen, sizeof seen, file));
-        fclose(file);
-        seen[strcspn(seen, "\n")] = 0;
+    snprintf(command, sizeof command, "/proc/%d/exe", (int)pid);
+    char seen[sizeof path] = "";
+    for (int i = 0; i < 5000 && strcmp(seen, path); i++) { /* before that it is a copy of ours */
+        ssize_t n = readlink(command, seen, sizeof seen - 1);
+        seen[n > 0 ? n : 0] = 0;
         usleep(1000);
     }
+    cr_assert_str_eq(seen, path);
     unlink(path);
     return pid;
 }
