@@ -9,7 +9,7 @@
 #include "shm/crash_point.h"
 #include "shm/pool.h"
 #include "shm/pool_remove.h"
-#include "tests/support/env.h"
+#include "tests/support/small_pool.h"
 
 TestSuite(pool_crash, .timeout = 120);
 
@@ -33,24 +33,7 @@ static struct spw_error err;
 
 static void start(void)
 {
-    char dir[SUPPORT_PATH_BYTES];
-    cr_assert_eq(support_shm_dir(dir), 0);
-    config = (struct spw_pool_config){.geometry = {.workers = 1,
-                                                   .clients = 1,
-                                                   .capacity_chunks = 1,
-                                                   .slots = 2,
-                                                   .slot_bytes = 64,
-                                                   .update_records = 2,
-                                                   .gate_records = 1,
-                                                   .command_slots = 2,
-                                                   .completion_slots = 2,
-                                                   .index_buckets = 1,
-                                                   .kv_blocks = 1,
-                                                   .kv_block_bytes = 64},
-                                      .mode = 0600,
-                                      .gid = -1,
-                                      .shard_node = {-1}};
-    cr_assert_eq(spw_pool_path_init(&config.path, dir, "a", (uint32_t)geteuid(), NULL), 0);
+    cr_assert_eq(small_pool_config(&small_pool_one, &config), 0);
 }
 
 static int entries(void)

@@ -11,7 +11,7 @@
 #include "shm/guard.h"
 #include "shm/pool.h"
 #include "tests/support/deny.h"
-#include "tests/support/env.h"
+#include "tests/support/small_pool.h"
 
 TestSuite(pool_mend, .timeout = 60);
 
@@ -21,26 +21,11 @@ static struct spw_error err;
 
 static void start(void)
 {
-    char dir[SUPPORT_PATH_BYTES];
-    cr_assert_eq(support_shm_dir(dir), 0);
-    config = (struct spw_pool_config){
-        .geometry = {.workers = 2,
-                     .clients = 4,
-                     .capacity_chunks = 4,
-                     .slots = 5,
-                     .slot_bytes = 256,
-                     .update_records = 8,
-                     .gate_records = 2,
-                     .command_slots = 4,
-                     .completion_slots = 4,
-                     .index_buckets = 2,
-                     .kv_blocks = 64,
-                     .kv_block_bytes = 128},
-        .mode = 0640,
-        .gid = geteuid() == 0 ? 4242 : getegid(),
-    };
-    memset(config.shard_node, 0xff, sizeof config.shard_node);
-    cr_assert_eq(spw_pool_path_init(&config.path, dir, "a", (uint32_t)geteuid(), NULL), 0);
+    cr_assert_eq(small_pool_config(&small_pool_two, &config), 0);
+    config.geometry.clients = 4;
+    config.geometry.kv_blocks = 64;
+    config.mode = 0640;
+    config.gid = geteuid() == 0 ? 4242 : getegid();
     cr_assert_eq(spw_guard_install(), 0);
     cr_assert_eq(spw_pool_create(&config, &pool, &err), 0, "%s", err.text);
     spw_store_relaxed(&pool.ctl->phase, SPW_POOL_SERVING);

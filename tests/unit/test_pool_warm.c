@@ -13,7 +13,7 @@
 #include "shm/alive.h"
 #include "shm/pool.h"
 #include "shm/process.h"
-#include "tests/support/env.h"
+#include "tests/support/small_pool.h"
 
 TestSuite(pool_warm, .timeout = 60);
 
@@ -25,26 +25,11 @@ static struct spw_error err;
 
 static void start(void)
 {
-    char dir[SUPPORT_PATH_BYTES];
-    cr_assert_eq(support_shm_dir(dir), 0);
-    config = (struct spw_pool_config){
-        .geometry = {.workers = 2,
-                     .clients = 3,
-                     .capacity_chunks = 40,
-                     .slots = 41,
-                     .slot_bytes = 4096,
-                     .update_records = 8,
-                     .gate_records = 2,
-                     .command_slots = 4,
-                     .completion_slots = 4,
-                     .index_buckets = 12,
-                     .kv_blocks = 2,
-                     .kv_block_bytes = 128},
-        .mode = 0600,
-        .gid = -1,
-    };
-    memset(config.shard_node, 0xff, sizeof config.shard_node);
-    cr_assert_eq(spw_pool_path_init(&config.path, dir, "a", (uint32_t)geteuid(), NULL), 0);
+    cr_assert_eq(small_pool_config(&small_pool_two, &config), 0);
+    config.geometry.capacity_chunks = 40;
+    config.geometry.slots = 41;
+    config.geometry.slot_bytes = 4096;
+    config.geometry.index_buckets = 12;
 }
 
 /* A pool with marks in its shards, whose daemon is dead. */
