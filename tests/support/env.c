@@ -5,6 +5,7 @@
  */
 #include "tests/support/env.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -143,6 +144,18 @@ int support_read_line(int fd, char *line, size_t bytes, int timeout_ms)
         }
     }
     return -EMSGSIZE;
+}
+
+int support_count_names(const char *dir)
+{
+    int names = -2; /* . and .. */
+    DIR *open = opendir(dir);
+    if (!open)
+        return -errno;
+    while (readdir(open))
+        names++;
+    closedir(open);
+    return names;
 }
 
 static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *where)

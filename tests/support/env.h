@@ -55,6 +55,9 @@ int support_kill(pid_t pid);
  */
 int support_read_line(int fd, char *line, size_t bytes, int timeout_ms);
 
+/** Names in a folder, or a negative errno. */
+int support_count_names(const char *dir);
+
 /**
  * Make a folder for shared memory objects, on the file system of shared memory where there is one.
  *

@@ -1,6 +1,5 @@
 /* What a new daemon does with the pool of a dead one: gone on with, or not, and its workers. */
 #include <criterion/criterion.h>
-#include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
@@ -60,13 +59,7 @@ static bool is_marked(uint32_t k)
 
 static int names(void)
 {
-    int n = -2; /* . and .. */
-    DIR *d = opendir(config.path.shm_dir);
-    while (d && readdir(d))
-        n++;
-    if (d)
-        closedir(d);
-    return n;
+    return support_count_names(config.path.shm_dir);
 }
 
 /* ---- gone on with ---------------------------------------------------------------------------- */

@@ -1,7 +1,6 @@
 /* Shared-memory objects: room, rights, headers, names. */
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
-#include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -27,17 +26,6 @@ static void make_dir(void)
     char dir[SUPPORT_PATH_BYTES];
     cr_assert_eq(support_shm_dir(dir), 0);
     cr_assert_eq(spw_pool_path_init(&path, dir, "test", (uint32_t)geteuid(), NULL), 0);
-}
-
-static int entries(const char *dir)
-{
-    int n = -2; /* . and .. */
-    DIR *d = opendir(dir);
-    while (d && readdir(d))
-        n++;
-    if (d)
-        closedir(d);
-    return n;
 }
 
 static struct spw_region_config config_of(enum spw_region_kind kind, uint64_t bytes)
@@ -112,7 +100,7 @@ static int create_16_mib_on_4(void *arg)
     if (!strstr(err.text, "16777216") || !strstr(err.text, "4194304") ||
         !strstr(err.text, path.shm_dir) || !strstr(err.text, "remount"))
         return 2;
-    return entries(path.shm_dir) == 0 ? 0 : 3;
+    return support_count_names(path.shm_dir) == 0 ? 0 : 3;
 }
 
 Test(region, sm1_no_room_is_a_clear_error)
@@ -132,7 +120,7 @@ static int create_without_pages(void *arg)
         return 1;
     if (!strstr(err.text, "16777216") || !strstr(err.text, path.shm_dir))
         return 2;
-    return entries(path.shm_dir) == 0 ? 0 : 3;
+    return support_count_names(path.shm_dir) == 0 ? 0 : 3;
 }
 
 Test(region, sm1_room_taken_between_look_and_allocation_is_the_same_error)
@@ -189,7 +177,7 @@ Test(region, failed_create_leaves_nothing)
     for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
         denied_call = calls[i];
         run_child(create_denied, 0);
-        cr_assert_eq(entries(path.shm_dir), 0, "call %ld", calls[i]);
+        cr_assert_eq(support_count_names(path.shm_dir), 0, "call %ld", calls[i]);
     }
 }
 
