@@ -424,6 +424,16 @@ uint32_t proc_files(const struct proc_pool *pool)
     return count;
 }
 
+bool proc_reads_line(int fd, const char *want)
+{
+    char line[256] = "";
+    int n = support_read_line(fd, line, sizeof line, PROC_LIMIT_MS);
+    if (n >= 0 && strcmp(line, want) == 0)
+        return true;
+    fprintf(stderr, "read %d \"%s\", wanted \"%s\"\n", n, line, want);
+    return false;
+}
+
 static bool read_file(pid_t pid, const char *what, char *out, size_t bytes)
 {
     char path[64];

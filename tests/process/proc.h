@@ -64,6 +64,9 @@ void proc_kill_all(struct proc_pool *pool);
 /** Has a daemon that is listened to said @words, or does within a second? */
 bool proc_said(struct proc_pool *pool, const char *words);
 
+/** The next line of a child's output is @want; else false, with what it is on standard error. */
+bool proc_reads_line(int fd, const char *want);
+
 /** Send @signal to worker @k. */
 void proc_signal_worker(const struct proc_pool *pool, uint32_t k, int signal);
 uint64_t proc_incarnation(const struct proc_pool *pool, uint32_t k);

@@ -53,7 +53,8 @@ Test(process_check, a_host_where_a_pool_can_start_is_0_and_nothing_is_made)
     json_t *root = json_loads(out, 0, NULL);
     cr_assert_not_null(root, "%s", out);
     cr_expect(json_is_true(json_object_get(root, "could_start")));
-    cr_expect_gt(json_integer_value(json_object_get(finding_of(root, "shm"), "needed")), 64ll << 20);
+    cr_expect_gt(json_integer_value(json_object_get(finding_of(root, "shm"), "needed")),
+                 64ll << 20);
     cr_expect(is(root, "gpus", "note"), "%s", out);
     json_decref(root);
     proc_close(&pool);

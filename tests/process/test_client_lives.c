@@ -48,13 +48,6 @@ static void end(uint32_t flags)
     proc_close(&pool);
 }
 
-static void expect_line(int fd, const char *want)
-{
-    char line[LINE_BYTES] = "";
-    int n = support_read_line(fd, line, sizeof line, PROC_LIMIT_MS);
-    cr_assert(n >= 0 && strcmp(line, want) == 0, "%d \"%s\", wanted \"%s\"", n, line, want);
-}
-
 static bool can_store(void *ctx)
 {
     return actor_store(&actor, *(uint64_t *)ctx, 4) == 4;
@@ -72,7 +65,7 @@ Test(process_client_lives,
     start(&(struct proc_config){.capacity = 4});
     cr_assert_eq(actor_store(&actor, 1, 4), 4);
     pid_t peer = proc_peer(&pool, &fd, args);
-    expect_line(fd, "ready 1");
+    cr_assert(proc_reads_line(fd, "ready 1"));
     kill(peer, SIGSTOP);
     uint64_t stopped = proc_now_ms();
     cr_expect_lt(actor_store(&actor, 91, 4), 4, "what it has seen as a HIT was given away at once");
@@ -87,8 +80,9 @@ Test(process_client_lives,
     kill(peer, SIGCONT);
     kill(peer, SIGUSR1);
     snprintf(late, sizeof late, "late %d", -ESTALE);
-    expect_line(fd, late);
-    expect_line(fd, "loaded 0"); /* by the same handle: what is there now are other chunks */
+    cr_assert(proc_reads_line(fd, late));
+    cr_assert(proc_reads_line(
+        fd, "loaded 0")); /* by the same handle: what is there now are other chunks */
     cr_expect_eq(support_wait(peer, PROC_LIMIT_MS), 0);
     cr_expect_eq(actor_load(&actor, 101, 4), 4);
     close(fd);
@@ -101,7 +95,7 @@ Test(process_client_lives, LC_8_a_client_stopped_outside_a_step_is_in_nobodys_wa
     int fd;
     start(&(struct proc_config){.capacity = 4});
     pid_t peer = proc_peer(&pool, &fd, args);
-    expect_line(fd, "ready 1");
+    cr_assert(proc_reads_line(fd, "ready 1"));
     kill(peer, SIGSTOP);
     for (uint64_t first = 1; first < 400; first += 4)
         cr_assert(proc_eventually(can_store, &first, 1000));
@@ -126,9 +120,9 @@ Test(process_client_lives, a_client_that_restarts_faster_than_it_is_cleaned_up_s
         struct actor next;
         int fd;
         pid_t peer = proc_peer(&pool, &fd, args);
-        expect_line(fd, "ready 1");
+        cr_assert(proc_reads_line(fd, "ready 1"));
         kill(peer, SIGUSR1);
-        expect_line(fd, "pinned 1");
+        cr_assert(proc_reads_line(fd, "pinned 1"));
         uint64_t killed = proc_now_ms();
         support_kill(peer);
         struct actor_config config = who("again");
@@ -211,7 +205,7 @@ Test(process_client_lives, LC_2_a_client_maps_all_but_its_own_objects_read_only_
     int fd, ctl = 0, feed = 0, own = 0;
     start(&(struct proc_config){.workers = 2});
     pid_t peer = proc_peer(&pool, &fd, args);
-    expect_line(fd, "ready 1");
+    cr_assert(proc_reads_line(fd, "ready 1"));
     snprintf(path, sizeof path, "/proc/%d/maps", (int)peer);
     FILE *maps = fopen(path, "r");
     cr_assert(maps);

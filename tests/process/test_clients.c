@@ -36,13 +36,6 @@ static void end(void)
     proc_close(&pool);
 }
 
-static void expect_line(int fd, const char *want)
-{
-    char line[LINE_BYTES] = "";
-    int n = support_read_line(fd, line, sizeof line, PROC_LIMIT_MS);
-    cr_assert(n >= 0 && strcmp(line, want) == 0, "%d \"%s\", wanted \"%s\"", n, line, want);
-}
-
 static bool client_is_free(void *ctx)
 {
     return spw_lock_held(pool.seen->lock_fd, SPW_LOCK_CLIENT(*(uint32_t *)ctx)) == 0;
@@ -76,7 +69,7 @@ Test(process_clients, LC_2_however_a_client_ends_names_and_contents_stay)
     for (int i = 0; i < 3; i++) {
         int fd;
         pid_t peer = proc_peer(&pool, &fd, hold);
-        expect_line(fd, "ready 1");
+        cr_assert(proc_reads_line(fd, "ready 1"));
         kill(peer, how[i]);
         cr_expect_eq(support_wait(peer, PROC_LIMIT_MS), status[i]);
         close(fd);
@@ -143,9 +136,9 @@ Test(process_clients, R_20_a_forked_child_has_no_handle_and_keeps_nobody_alive)
     int fd;
     start(&(struct proc_config){0});
     pid_t peer = proc_peer(&pool, &fd, args);
-    expect_line(fd, "ready 1");
+    cr_assert(proc_reads_line(fd, "ready 1"));
     snprintf(want, sizeof want, "child %d %d", -EOWNERDEAD, -EOWNERDEAD);
-    expect_line(fd, want);
+    cr_assert(proc_reads_line(fd, want));
     cr_expect(!client_is_free(&number));
     uint64_t before = objects();
     support_kill(peer);
@@ -171,7 +164,7 @@ Test(process_clients, R_21_no_descriptor_leaks_into_a_program_that_a_client_star
     int fd, lines = 0;
     start(&(struct proc_config){0});
     pid_t peer = proc_peer(&pool, &fd, args);
-    expect_line(fd, "ready 1");
+    cr_assert(proc_reads_line(fd, "ready 1"));
     while (support_read_line(fd, line, sizeof line, PROC_LIMIT_MS) >= 0 && strcmp(line, "end")) {
         cr_expect_null(strstr(line, pool.dir), "leaked: %s", line);
         lines++;
@@ -199,9 +192,9 @@ Test(process_clients, a_client_killed_in_a_step_frees_its_slots_and_its_place_wi
     start(&(struct proc_config){.capacity = 4, .more = {"--fence-limit", "1h", NULL}});
     cr_assert_eq(actor_store(&actor, 1, 4), 4);
     pid_t peer = proc_peer(&pool, &fd, args);
-    expect_line(fd, "ready 1");
+    cr_assert(proc_reads_line(fd, "ready 1"));
     kill(peer, SIGUSR1);
-    expect_line(fd, "pinned 1");
+    cr_assert(proc_reads_line(fd, "pinned 1"));
     cr_expect_lt(actor_store(&actor, 101, 4), 4, "slots in use were given away");
     support_kill(peer);
     uint64_t killed = proc_now_ms(), first = 201;
@@ -227,10 +220,10 @@ Test(process_clients, R_32_commands_of_a_dead_client_are_void_for_the_next_one_i
     start(&(struct proc_config){.capacity = 4});
     cr_assert_eq(actor_store(&actor, 1, 4), 4);
     pid_t peer = proc_peer(&pool, &fd, args);
-    expect_line(fd, "ready 1");
+    cr_assert(proc_reads_line(fd, "ready 1"));
     proc_signal_worker(&pool, 0, SIGSTOP);
     kill(peer, SIGUSR1);
-    expect_line(fd, "pinned 1");
+    cr_assert(proc_reads_line(fd, "pinned 1"));
     const struct spw_client_head *head = pool.seen->client[1].head;
     cr_expect_neq(spw_load_acquire(&head->lane[0].command_tail),
                   spw_load_acquire(&head->worker_lane[0].command_head), "nothing is untaken");
