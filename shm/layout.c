@@ -6,6 +6,7 @@
 
 #define COUNT_MAX      (1u << 30) /* keeps every product of two sizes below 2^62 */
 #define LANE_SLOTS_MAX (1u << 20)
+#define CELL_SHIFT_MAX 12u
 
 enum field_rule { ANY, POWER_OF_TWO, MULTIPLE_OF_LINE };
 
@@ -36,6 +37,8 @@ static const struct field fields[] = {
     FIELD(index_buckets, 1, COUNT_MAX, ANY),
     FIELD(kv_blocks, 0, COUNT_MAX, ANY),
     FIELD(kv_block_bytes, 0, UINT32_MAX, MULTIPLE_OF_LINE),
+    FIELD(cold_chunks, 0, COUNT_MAX, ANY),
+    FIELD(cell_shift, 0, CELL_SHIFT_MAX, ANY),
 };
 
 static int check_field(const struct field *field, uint32_t value, struct spw_error *err)
@@ -61,10 +64,12 @@ int spw_geometry_check(const struct spw_geometry *geometry, struct spw_error *er
         if (rc)
             return rc;
     }
-    if (geometry->slots <= geometry->capacity_chunks)
+    uint32_t cells = 1u << geometry->cell_shift;
+    if (geometry->slots % cells != 0 || geometry->slots / cells <= geometry->capacity_chunks)
         return spw_fail(err, -EBADMSG,
-                        "geometry: slots is %" PRIu32 ", not above capacity_chunks, %" PRIu32,
-                        geometry->slots, geometry->capacity_chunks);
+                        "geometry: slots is %" PRIu32 ", no multiple of %" PRIu32
+                        " above capacity_chunks, %" PRIu32 " times that",
+                        geometry->slots, cells, geometry->capacity_chunks);
     if (geometry->gate_records >= geometry->update_records)
         return spw_fail(err, -EBADMSG,
                         "geometry: gate_records is %" PRIu32 ", not below update_records, %" PRIu32,
@@ -97,8 +102,8 @@ void spw_feed_map_init(const struct spw_geometry *geometry, struct spw_feed_map 
     uint64_t end = sizeof(struct spw_feed_head);
     struct spw_feed_map map;
     map.ring_off = place(&end, geometry->update_records * sizeof(struct spw_ring_slot));
-    map.entry_off = place(&end, geometry->slots * (uint64_t)SPW_LINE_BYTES);
-    map.key_off = place(&end, geometry->slots * (uint64_t)SPW_LINE_BYTES);
+    map.entry_off = place(&end, spw_geometry_entries(geometry) * (uint64_t)SPW_LINE_BYTES);
+    map.key_off = place(&end, spw_geometry_entries(geometry) * (uint64_t)SPW_LINE_BYTES);
     map.index_off = place(&end, geometry->index_buckets * (uint64_t)SPW_LINE_BYTES);
     map.copying_off = place(&end, claim_bytes(geometry));
     map.size_bytes = spw_align_up(end, SPW_LINE_BYTES);
@@ -127,7 +132,8 @@ uint64_t spw_kv_size_bytes(const struct spw_geometry *geometry)
 
 uint64_t spw_data_size_bytes(const struct spw_geometry *geometry)
 {
-    return SPW_PAYLOAD_OFF + (uint64_t)geometry->slots * geometry->slot_bytes;
+    return SPW_PAYLOAD_OFF +
+           (uint64_t)(geometry->slots >> geometry->cell_shift) * geometry->slot_bytes;
 }
 
 #define SIZE(type)      sizeof(struct type)
@@ -165,6 +171,8 @@ static const uint64_t layout_numbers[] = {
     AT(spw_geometry, index_buckets),
     AT(spw_geometry, kv_blocks),
     AT(spw_geometry, kv_block_bytes),
+    AT(spw_geometry, cold_chunks),
+    AT(spw_geometry, cell_shift),
     SIZE(spw_worker_state),
     AT(spw_worker_state, phase),
     AT(spw_worker_state, incarnation),
@@ -189,6 +197,8 @@ static const uint64_t layout_numbers[] = {
     AT(spw_space_record, hash_unit_tokens),
     AT(spw_space_record, groups),
     AT(spw_space_record, ranks),
+    AT(spw_space_record, guaranteed_share),
+    AT(spw_space_record, largest_share),
     AT(spw_space_record, group),
     SIZE(spw_space_slot),
     AT(spw_space_slot, ready),
@@ -225,6 +235,17 @@ static const uint64_t layout_numbers[] = {
     AT(spw_feed_head, acked),
     AT(spw_feed_head, fenced),
     AT(spw_feed_head, space_generation),
+    AT(spw_feed_head, promotions),
+    AT(spw_feed_head, tier),
+    AT(spw_feed_head, tier_text),
+    SIZE(spw_tier_record),
+    AT(spw_tier_record, capacity_bytes),
+    AT(spw_tier_record, used_bytes),
+    AT(spw_tier_record, entries),
+    AT(spw_tier_record, leased),
+    AT(spw_tier_record, evictable),
+    AT(spw_tier_record, state),
+    AT(spw_tier_record, mode),
     SIZE(spw_mailbox),
     AT(spw_mailbox, bell),
     AT(spw_mailbox, kind),

@@ -23,7 +23,7 @@
 #include "shm/atomic.h"
 #include "shm/base.h"
 
-#define SPW_LAYOUT_VERSION 3u
+#define SPW_LAYOUT_VERSION 4u
 #define SPW_REGION_MAGIC   0x31594157304c5053ull
 #define SPW_ENDIAN_MARK    0x01020304u
 #define SPW_PAYLOAD_OFF    4096u /* of .kv and .data: where their payload begins */
@@ -66,9 +66,10 @@ SPW_LAYOUT_FIELD(struct spw_region_header, kind, 48);
 struct spw_geometry {
     uint32_t workers;          /* 1..32                                            */
     uint32_t clients;          /* 1..127, the last one is kept for the tools       */
-    uint32_t capacity_chunks;  /* resident chunks a shard holds                    */
-    uint32_t slots;            /* capacity + reserve, a shard                      */
-    uint32_t slot_bytes;       /* payload bytes of a slot, a multiple of 64        */
+    uint32_t capacity_chunks;  /* resident chunks of slot_bytes a shard holds; of
+                                  smaller ones as many as have their bytes         */
+    uint32_t slots;            /* (capacity + reserve) << cell_shift, a shard      */
+    uint32_t slot_bytes;       /* of the largest chunk, a multiple of 64           */
     uint32_t update_records;   /* of an update ring, a power of two                */
     uint32_t gate_records;     /* the gate moves by this many, a power of two      */
     uint32_t command_slots;    /* of a command lane, a power of two                */
@@ -76,7 +77,11 @@ struct spw_geometry {
     uint32_t index_buckets;    /* of a state table's index                         */
     uint32_t kv_blocks;        /* of a client's host KV, 0 = none                  */
     uint32_t kv_block_bytes;   /* a multiple of 64                                 */
-    uint8_t reserved[16];
+    uint32_t cold_chunks;      /* entries behind the slots', for chunks of the tier
+                                  below, a shard; 0 = there is no such tier        */
+    uint32_t cell_shift;       /* 1 << it slots lie side by side in slot_bytes of
+                                  payload (spw_slot_off()); 0 = each its own        */
+    uint8_t reserved[8];
 };
 SPW_LAYOUT_SIZE(struct spw_geometry, 64);
 
@@ -124,9 +129,11 @@ struct spw_space_record {
     uint32_t hash_unit_tokens;
     uint32_t groups;
     uint32_t ranks;
+    uint32_t guaranteed_share; /* of a tier's bytes that others can't take from it, in 1/1000 */
+    uint32_t largest_share;    /* that it may take while others want them, in 1/1000, 0 = all */
     struct spw_group_record group[SPW_GROUP_COUNT_MAX];
 };
-SPW_LAYOUT_SIZE(struct spw_space_record, 784);
+SPW_LAYOUT_SIZE(struct spw_space_record, 792);
 
 /* A space of the pool. The record never changes once `ready` is stored; masks only grow. */
 struct spw_space_slot {
@@ -166,7 +173,7 @@ SPW_LAYOUT_FIELD(struct spw_ctl, client_object, 256 + 2048 + 16384 + 73728);
 
 /* ---- feed.k --------------------------------------------------------------------------------- */
 
-#define SPW_COUNTERS_MAX 64u
+#define SPW_COUNTERS_MAX 128u
 
 /* A worker's store stream, in nominal bytes, on one line: with an entry's place in it, all that an
  * ETA needs (tier/eta.h). Fields are read one by one; an ETA made from two moments is off by what
@@ -180,6 +187,39 @@ struct spw_stream {
     uint8_t reserved[24];
 };
 SPW_LAYOUT_SIZE(struct spw_stream, 64);
+
+/* Tiers of a shard, as its worker shows them; nothing is decided by it. */
+enum spw_tier { SPW_TIER_HOST = 0, SPW_TIER_NVME = 1, SPW_TIERS };
+
+enum spw_tier_state {
+    SPW_TIER_NONE = 0, /* there is no such tier                                      */
+    SPW_TIER_UP = 1,
+    SPW_TIER_SCANNING = 2, /* serves what was found so far; writes nothing yet            */
+    SPW_TIER_FULL = 3,     /* its file system has no room; what is there is served        */
+    SPW_TIER_DOWN = 4,     /* out of service: everything there reads MISS, tried again    */
+};
+
+/* Measured, not asked for. */
+enum spw_tier_mode {
+    SPW_TIER_DIRECT = 1,     /* O_DIRECT; else through the page cache */
+    SPW_TIER_URING = 2,      /* io_uring; else a pool of threads      */
+    SPW_TIER_REGISTERED = 4, /* payload memory is registered there    */
+};
+
+/* Exact, and kept with each change: reading them costs the same at any size. */
+struct spw_tier_record {
+    alignas(64) spw_atomic64 capacity_bytes;
+    spw_atomic64 used_bytes; /* at true chunk sizes and their alignment; below: all on disk */
+    spw_atomic64 entries;
+    spw_atomic64 leased;    /* of them, in use by a copy, a read or a write, or promised    */
+    spw_atomic64 evictable; /* entries that may go                                          */
+    spw_atomic64 state;     /* enum spw_tier_state                                          */
+    spw_atomic64 mode;      /* bits of enum spw_tier_mode                                   */
+    spw_atomic64 reserved;
+};
+SPW_LAYOUT_SIZE(struct spw_tier_record, 64);
+
+#define SPW_TIER_TEXT_WORDS 32u
 
 struct spw_feed_head {
     struct spw_region_header header;
@@ -197,6 +237,10 @@ struct spw_feed_head {
     spw_atomic64 acked[SPW_CLIENTS_MAX + 1];       /* generation of client c that is served here  */
     spw_atomic64 fenced[SPW_CLIENTS_MAX + 1];      /* step of client c that is void, and earlier  */
     spw_atomic64 space_generation[SPW_SPACES_MAX]; /* raised by a reset                        */
+    struct spw_stream promotions;                  /* what is read from the tier below         */
+    struct spw_tier_record tier[SPW_TIERS];
+    /* why the tier below works otherwise than asked for, or not at all; NUL padded, for display */
+    alignas(64) spw_atomic64 tier_text[SPW_TIER_TEXT_WORDS];
 };
 SPW_LAYOUT_FIELD(struct spw_feed_head, incarnation, 128);
 SPW_LAYOUT_FIELD(struct spw_feed_head, gate, 192);
@@ -208,8 +252,8 @@ SPW_LAYOUT_FIELD(struct spw_feed_head, counter, 512);
 /* Parts of feed.k behind its head, as offsets from the region's start. */
 struct spw_feed_map {
     uint64_t ring_off;    /* update_records x 32 bytes                                    */
-    uint64_t entry_off;   /* slots x 64 bytes (tier/layout.h)                             */
-    uint64_t key_off;     /* slots x 64 bytes                                             */
+    uint64_t entry_off;   /* (slots + cold_chunks) x 64 bytes (tier/layout.h)             */
+    uint64_t key_off;     /* likewise                                                     */
     uint64_t index_off;   /* index_buckets x 64 bytes                                     */
     uint64_t copying_off; /* one bit a slot of the whole pool, shard-major, 64-bit words;
                              shard s starts at word s * words_per_shard                   */
@@ -298,9 +342,9 @@ SPW_LAYOUT_FIELD(struct spw_client_head, step, 192);
 SPW_LAYOUT_FIELD(struct spw_client_head, applied, 256);
 SPW_LAYOUT_FIELD(struct spw_client_head, awaited_changes, 512);
 SPW_LAYOUT_FIELD(struct spw_client_head, counter, 768);
-SPW_LAYOUT_FIELD(struct spw_client_head, lane, 1280);
-SPW_LAYOUT_FIELD(struct spw_client_head, wait, 3328);
-SPW_LAYOUT_FIELD(struct spw_client_head, decision, 6016);
+SPW_LAYOUT_FIELD(struct spw_client_head, lane, 1792);
+SPW_LAYOUT_FIELD(struct spw_client_head, wait, 3840);
+SPW_LAYOUT_FIELD(struct spw_client_head, decision, 6528);
 
 struct spw_client_map {
     uint64_t pin_off;        /* one bit a slot of the pool, laid out like copying bits       */
@@ -323,6 +367,12 @@ struct spw_ring_slot {
     spw_atomic64 word[3];
 };
 SPW_LAYOUT_SIZE(struct spw_ring_slot, 32);
+
+/** Entries of a shard's state table: entry i < slots speaks of slot i, the others of the tier below. */
+static inline uint32_t spw_geometry_entries(const struct spw_geometry *geometry)
+{
+    return geometry->slots + geometry->cold_chunks;
+}
 
 /** 64-bit words of one shard's bits in a claim bitmap. */
 static inline uint64_t spw_claim_words(const struct spw_geometry *geometry)

@@ -45,7 +45,36 @@
     X(afresh, "times the shard was emptied: its update ring made no sense")                        \
     X(quarantined, "slots put aside: a dead worker's transfers may still write them")              \
     X(quarantine_ended, "slots put aside whose time is over, or whose worker died, too")           \
-    X(huge_bytes, "payload bytes on huge pages, as measured when the worker started")
+    X(huge_bytes, "payload bytes on huge pages, as measured when the worker started")              \
+    X(orphaned, "chunks made the next victim: the one before them in their prefix is lost")        \
+    X(share_refused, "offered, but the space has its largest share, or others' are promised")      \
+    X(cold_wanted, "chunks that were to go down")                                                  \
+    X(cold_written, "chunks written below")                                                        \
+    X(cold_bytes_written, "payload bytes written below")                                           \
+    X(cold_parked, "wanted below while still pending: went down when they were READY")             \
+    X(cold_not_admitted, "READY chunks seen too seldom to go down")                                \
+    X(cold_dropped_queue, "wanted below, queue above its mark")                                    \
+    X(cold_dropped_budget, "wanted below, the day's write budget is used up")                      \
+    X(cold_dropped_full, "wanted below, no room can be made there")                                \
+    X(cold_dropped_down, "wanted below, the tier is out of service")                               \
+    X(cold_dropped_gone, "wanted below, but gone before it was written")                           \
+    X(cold_write_failed, "writes that failed or came too late")                                    \
+    X(cold_found, "chunks found below at a start, or when the tier came back")                     \
+    X(cold_evicted, "chunks that went below to make room there")                                   \
+    X(cold_corrupt, "chunks below that weren't what their record says: removed")                   \
+    X(cold_lost, "chunks below that were lost for any other reason")                               \
+    X(promote_asked, "chunks asked up")                                                            \
+    X(promoted, "chunks read up and READY")                                                        \
+    X(promoted_bytes, "payload bytes read up")                                                     \
+    X(promote_joined, "asked up, but on their way or there already")                               \
+    X(promote_refused_share, "asked up, but promotions have their share of host memory")           \
+    X(promote_refused_no_slot, "asked up, no slot to be had")                                      \
+    X(promote_refused_gone, "asked up, but not below any more, or out of service")                 \
+    X(promote_failed, "reads that failed, came too late or gave other bytes")                      \
+    X(promote_unwanted, "asked up, but nobody waited any more before the read began")              \
+    X(promote_unread, "read up, then let go of without having been loaded")                        \
+    X(tier_down, "times the tier below went out of service")                                       \
+    X(tier_up, "times it came back")
 
 enum spw_worker_counter {
 #define X(name, text) SPW_WORKER_##name,

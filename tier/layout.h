@@ -9,15 +9,28 @@
  */
 #include "shm/layout.h"
 
-/* States of a slot; SPW_COLD is kept for chunks that only a lower tier holds. */
+/* States of an entry. Entries of slots are FREE to RETIRED; those behind them, of the tier below,
+ * FREE, COLD or BACKED (tier/shard_cold.h). */
 enum spw_chunk_state {
     SPW_FREE = 0,
     SPW_FILLING = 1,
     SPW_READY = 2,
     SPW_RETIRED = 3,
+    SPW_COLD = 4,   /* the tier below holds it, no slot does: PENDING to whoever looks it up    */
+    SPW_BACKED = 5, /* the tier below holds what a FILLING or READY slot holds, too: no news    */
 };
 
-/* One entry a slot; entry i speaks of slot i. Sequence-locked: `seq` is odd while it changes.
+/** Where the payload of @slot lies in data.k behind SPW_PAYLOAD_OFF. All chunks that share
+ * slot_bytes of payload have the same size, up to a line. */
+static inline uint64_t spw_slot_off(const struct spw_geometry *geometry, uint32_t slot,
+                                    uint64_t chunk_bytes)
+{
+    uint32_t cell = slot & ((1u << geometry->cell_shift) - 1);
+    return (uint64_t)(slot >> geometry->cell_shift) * geometry->slot_bytes +
+           cell * spw_align_up(chunk_bytes, SPW_LINE_BYTES);
+}
+
+/* One entry a slot, entry i speaks of slot i, and one a chunk below. Sequence-locked: `seq` is odd while it changes.
  *
  *      0 +--------------------------------------------------------+
  *        | seq  version  fill  digest[2]                          |
@@ -30,10 +43,13 @@ struct spw_entry {
     spw_atomic64 fill;        /* version at which it became READY, 0 before; never reused  */
     spw_atomic64 digest[2];   /* 128-bit digest over (space, group, engine key)            */
     spw_atomic64 packed;      /* state 8 | group 8 | key_bytes 8 | rank 8 | space 32       */
-    spw_atomic64 place_bytes; /* bytes of the store stream up to and with this chunk       */
+    spw_atomic64 place_bytes; /* bytes of its stream up to and with this chunk; with
+                                 SPW_PLACE_PROMOTION: of the promotions, else of the stores */
     spw_atomic64 chunk_bytes; /* payload of this part                                      */
 };
 SPW_LAYOUT_SIZE(struct spw_entry, 64);
+
+#define SPW_PLACE_PROMOTION (1ull << 63)
 
 /* The engine's own key, kept whole; guarded by the entry's seq. */
 struct spw_entry_key {
@@ -48,11 +64,11 @@ static inline uint64_t spw_entry_pack(uint32_t state, uint32_t group, uint32_t k
            (uint64_t)rank << 24 | (uint64_t)space << 32;
 }
 
-#define SPW_PACKED_STATE(packed) ((uint32_t)((packed)&0xff))
-#define SPW_PACKED_GROUP(packed) ((uint32_t)((packed) >> 8 & 0xff))
+#define SPW_PACKED_STATE(packed)     ((uint32_t)((packed)&0xff))
+#define SPW_PACKED_GROUP(packed)     ((uint32_t)((packed) >> 8 & 0xff))
 #define SPW_PACKED_KEY_BYTES(packed) ((uint32_t)((packed) >> 16 & 0xff))
-#define SPW_PACKED_RANK(packed) ((uint32_t)((packed) >> 24 & 0xff))
-#define SPW_PACKED_SPACE(packed) ((uint32_t)((packed) >> 32))
+#define SPW_PACKED_RANK(packed)      ((uint32_t)((packed) >> 24 & 0xff))
+#define SPW_PACKED_SPACE(packed)     ((uint32_t)((packed) >> 32))
 
 /* A line of the index. A key's home bucket comes from its digest; a cell that finds no room
  * there goes to a later bucket, and every bucket it passed over counts it in `passed`. A probe
@@ -80,7 +96,7 @@ static inline uint64_t spw_update_pack(uint32_t slot, uint32_t state, uint32_t g
            (uint64_t)(space & 0xffff) << 48;
 }
 
-#define SPW_UPDATE_SLOT(packed) ((uint32_t)(packed))
+#define SPW_UPDATE_SLOT(packed)  ((uint32_t)(packed))
 #define SPW_UPDATE_STATE(packed) ((uint32_t)((packed) >> 32 & 0xff))
 #define SPW_UPDATE_GROUP(packed) ((uint32_t)((packed) >> 40 & 0xff))
 #define SPW_UPDATE_SPACE(packed) ((uint32_t)((packed) >> 48))
@@ -95,19 +111,22 @@ enum spw_command_op {
     SPW_CMD_CANCEL = 5,  /* no answer of its own                                           */
     SPW_CMD_TOUCH = 6,   /* body: digest[0] of chunks, deepest first; no answer            */
     SPW_CMD_RESET = 7,   /* of a space; answered by SPW_DONE_RESET                         */
+    SPW_CMD_PROMOTE = 8, /* body: digest[0] of COLD chunks, first needed first; answered by
+                            SPW_DONE_PROMOTE                                               */
 };
 
 /* Head of a command: payload of the first of 1 + body_slots consecutive lane slots. The head's
  * seq is stored after the whole body's, so a head that is seen has its body. */
 struct spw_command {
-    uint8_t op;         /* enum spw_command_op                                             */
-    uint8_t body_slots; /* lane slots behind this one                                      */
-    uint16_t count;     /* things in the body                                              */
-    uint32_t generation; /* low half of the client's                                       */
+    uint8_t op;           /* enum spw_command_op                                             */
+    uint8_t body_slots;   /* lane slots behind this one                                      */
+    uint16_t count;       /* things in the body                                              */
+    uint32_t generation;  /* low half of the client's                                       */
     uint32_t incarnation; /* low half of the worker's, as the client knows it              */
     uint32_t space;
     uint64_t step;   /* the client's step, for fencing; 0 outside a step                   */
-    uint64_t ticket; /* STORE, LOAD, CANCEL: the worker's ticket                           */
+    uint64_t ticket; /* STORE, LOAD, CANCEL: the worker's ticket; RESERVE: digest[0] of the
+                        chunk before the first one in its group, 0 = none or not known     */
     uint64_t cookie; /* the sender's own number, comes back in the answer                  */
     uint64_t arg;    /* RESERVE: space generation seen << 8 | rank; BEGIN: rank            */
     uint64_t reserved;
@@ -133,9 +152,9 @@ SPW_LAYOUT_SIZE(struct spw_load_source, 16);
 #define SPW_SOURCES_PER_SLOT 3u
 
 /* STORE and LOAD body: 32-bit block ids of the sender's KV, blocks_per_chunk a chunk, for every
- * chunk that the answer accepted, in its order; fourteen a lane slot. TOUCH body: seven 64-bit
- * words a lane slot. */
-#define SPW_BLOCKS_PER_SLOT 14u
+ * chunk that the answer accepted, in its order; fourteen a lane slot. TOUCH and PROMOTE body: seven
+ * 64-bit words a lane slot. */
+#define SPW_BLOCKS_PER_SLOT  14u
 #define SPW_TOUCHES_PER_SLOT 7u
 
 /* ---- completions: worker k -> client c ------------------------------------------------------- */
@@ -146,6 +165,7 @@ enum spw_done_kind {
     SPW_DONE_BEGIN = 3,
     SPW_DONE_LOAD = 4,
     SPW_DONE_RESET = 5,
+    SPW_DONE_PROMOTE = 6,
 };
 
 struct spw_done {
@@ -158,7 +178,8 @@ struct spw_done {
     uint64_t cookie;      /* of the command it answers                                       */
     uint64_t ticket;
     uint64_t mask; /* RESERVE: bit i = chunk i is new here and must be run (others are
-                      present already); STORE, LOAD: bit i = chunk i failed; BEGIN: 0         */
+                      present already); STORE, LOAD: bit i = chunk i failed; BEGIN: 0;
+                      PROMOTE: bit i = chunk i will not come: MISS for who asked              */
     uint64_t reserved[2];
 };
 SPW_LAYOUT_SIZE(struct spw_done, 56);

@@ -40,6 +40,9 @@ struct spw_shard_config {
     uint64_t now_ns;           /* of the adoption, on the clock of spw_shard_reclaim()            */
     uint64_t io_quarantine_ns; /* how long transfers may outlive the process that began them      */
     bool transfers_linger;     /* they may, of this worker (of a dead one the feed tells)         */
+    /* the READY chunk in @slot is about to be retired to make room: the last moment to claim it.
+     * NULL: nobody wants to know */
+    void (*evicting)(void *ctx, uint32_t slot);
 };
 
 /**

@@ -10,22 +10,40 @@
  *             the client library
  */
 #include "shm/pool.h"
+#include "tier/cold.h"
 #include "tier/copier.h"
+
+/** What goes down to the tier below, and what comes up (tier/worker_cold.c). */
+struct spw_cold_policy {
+    bool write_back;             /* chunks go down before they are evicted; else once READY    */
+    uint32_t admit_sightings;    /* a chunk goes down once so many requests used it, 1..255    */
+    uint64_t write_budget_bytes; /* a day, 0 = not limited                                     */
+    uint32_t queue_chunks;       /* writes that wait; full = dropped until half of it is left  */
+    uint32_t promote_percent;    /* of the capacity that promotions may hold, 1..100           */
+    bool sum_at_store;           /* checksums are made when a chunk was stored                 */
+    uint64_t hold_ns;            /* a promoted chunk that nobody awaits stays so long          */
+};
 
 struct spw_worker_config {
     struct spw_pool *pool; /* borrowed; attached as worker @k, its lock byte held */
     uint32_t k;
     struct spw_copier_handle copier; /* borrowed */
-    uint32_t queue_chunks;           /* bound of the store queue               */
-    uint32_t client_jobs_max;        /* open jobs of one client                */
-    uint64_t overtake_limit_ns;      /* the oldest store passed over; see tier/queue.h */
-    uint64_t run_limit_ns;           /* a reserve or begin without its run     */
-    uint64_t fence_limit_ns;         /* a client stuck in a step               */
-    uint64_t orphan_ns;              /* without a daemon and without clients   */
-    uint64_t drain_limit_ns;         /* copies still wanted after a stop       */
-    uint64_t io_quarantine_ns;       /* how long a dead worker's transfers may go on */
-    bool transfers_linger;           /* the copier's outlive this process; see tier/quarantine.h */
-    uint64_t (*now_ns)(void *ctx);   /* CLOCK_MONOTONIC, or a test's clock     */
+    /* The tier below; called once, when the shard is adopted. @listener is what the tier tells;
+     * NULL: there is none. The handle is the worker's, which closes it */
+    int (*open_cold)(void *ctx, const struct spw_cold_listener *listener, void (*wake)(void *ctx),
+                     void *wake_ctx, struct spw_cold_handle *out_cold, struct spw_error *err);
+    void *cold_ctx;
+    struct spw_cold_policy cold_policy;
+    uint32_t queue_chunks;         /* bound of the store queue               */
+    uint32_t client_jobs_max;      /* open jobs of one client                */
+    uint64_t overtake_limit_ns;    /* the oldest store passed over; see tier/queue.h */
+    uint64_t run_limit_ns;         /* a reserve or begin without its run     */
+    uint64_t fence_limit_ns;       /* a client stuck in a step               */
+    uint64_t orphan_ns;            /* without a daemon and without clients   */
+    uint64_t drain_limit_ns;       /* copies still wanted after a stop       */
+    uint64_t io_quarantine_ns;     /* how long a dead worker's transfers may go on */
+    bool transfers_linger;         /* the copier's outlive this process; see tier/quarantine.h */
+    uint64_t (*now_ns)(void *ctx); /* CLOCK_MONOTONIC, or a test's clock     */
     void *clock_ctx;
 };
 

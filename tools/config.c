@@ -16,6 +16,13 @@
 static const char *const on_stop_names[] = {"keep", "remove", NULL};
 static const char *const huge_pages_names[] = {"auto", "always", "never", NULL};
 
+static const char *const evict_names[] = {"lru", "fifo", NULL};
+static const char *const nvme_write_names[] = {"through", "back", NULL};
+static const char *const nvme_engine_names[] = {"auto", "uring", "threads", NULL};
+static const char *const nvme_direct_names[] = {"auto", "never", NULL};
+static const char *const nvme_sync_names[] = {"none", "data", NULL};
+static const char *const nvme_checksum_names[] = {"down", "store", "off", NULL};
+
 static const struct spw_option table[] = {
     {"config", NULL, SPW_OPTION_TEXT, FIELD(config_path), 0, TEXT_MAX(config_path), NULL, NULL,
      "file with sections of key = value; a flag beats it"},
@@ -48,6 +55,12 @@ static const struct spw_option table[] = {
      "what a clean stop does with the memory: the next start goes on with what is kept"},
     {"huge-pages", "pool", SPW_OPTION_CHOICE, FIELD(huge_pages), 0, 0, huge_pages_names, "never",
      "payload on huge pages: where there are any, or else don't start; takes a start 3 ms a MiB"},
+    {"smallest-chunk-bytes", "pool", SPW_OPTION_BYTES, FIELD(smallest_chunk_bytes), 0, 2ull << 30,
+     NULL, "0",
+     "chunks down to this size take their own size of memory, smaller ones this; 0 for "
+     "chunk-bytes"},
+    {"evict", "pool", SPW_OPTION_CHOICE, FIELD(evict), 0, 0, evict_names, "lru",
+     "which chunk goes to make room: the least recently used, or the one that came first"},
     {"quiet", "pool", SPW_OPTION_SWITCH, FIELD(quiet), 0, 0, NULL, "no",
      "print errors and warnings only"},
 
@@ -57,6 +70,41 @@ static const struct spw_option table[] = {
      "bytes a second that each worker loads, 0 for no limit"},
     {"queue-chunks", "copier", SPW_OPTION_COUNT, FIELD(queue_chunks), 1, 1ull << 24, NULL, "4096",
      "stores that may wait in each worker's queue"},
+
+    {"nvme-dir", "nvme", SPW_OPTION_TEXT, FIELD(nvme_dir), 0, TEXT_MAX(nvme_dir), NULL, NULL,
+     "directory for chunks that leave memory, for this pool alone; none: no such tier"},
+    {"nvme-bytes", "nvme", SPW_OPTION_BYTES, FIELD(nvme_bytes), 0, 1ull << 50, NULL, "0",
+     "bytes on disk at most, everything included, of all workers; must be given with nvme-dir"},
+    {"nvme-chunks", "nvme", SPW_OPTION_COUNT, FIELD(nvme_chunks), 0, 1ull << 28, NULL, "0",
+     "chunks on disk that each worker can list, 0 for its bytes / chunk-bytes"},
+    {"nvme-write", "nvme", SPW_OPTION_CHOICE, FIELD(nvme_write), 0, 0, nvme_write_names, "through",
+     "when chunks go down: once they are stored, or before they are evicted"},
+    {"nvme-admit", "nvme", SPW_OPTION_COUNT, FIELD(nvme_admit), 1, 255, NULL, "1",
+     "requests that must have used a chunk before it goes down"},
+    {"nvme-write-budget", "nvme", SPW_OPTION_BYTES, FIELD(nvme_write_budget), 0, 1ull << 50, NULL,
+     "0", "bytes that each worker writes down in a day, 0 for no limit"},
+    {"nvme-queue", "nvme", SPW_OPTION_COUNT, FIELD(nvme_queue), 1, 1ull << 20, NULL, "256",
+     "writes that may wait in each worker; beyond it they are dropped until half are done"},
+    {"nvme-depth", "nvme", SPW_OPTION_COUNT, FIELD(nvme_depth), 1, 4096, NULL, "32",
+     "reads and writes of each worker in flight"},
+    {"nvme-promote-share", "nvme", SPW_OPTION_COUNT, FIELD(nvme_promote_share), 1, 100, NULL, "50",
+     "percent of capacity-chunks that chunks read up may hold before they are loaded"},
+    {"nvme-promote-hold", "nvme", SPW_OPTION_DURATION, FIELD(nvme_promote_hold_ns), 1000000,
+     3600 * SECOND_NS, NULL, "2s", "how long a chunk read up is kept though nobody waits for it"},
+    {"nvme-evict", "nvme", SPW_OPTION_CHOICE, FIELD(nvme_evict), 0, 0, evict_names, "lru",
+     "which chunk on disk goes to make room"},
+    {"nvme-engine", "nvme", SPW_OPTION_CHOICE, FIELD(nvme_engine), 0, 0, nvme_engine_names, "auto",
+     "how files are read and written: io_uring, or a pool of threads"},
+    {"nvme-direct", "nvme", SPW_OPTION_CHOICE, FIELD(nvme_direct), 0, 0, nvme_direct_names, "auto",
+     "past the page cache where the file system can do that, or never"},
+    {"nvme-sync", "nvme", SPW_OPTION_CHOICE, FIELD(nvme_sync), 0, 0, nvme_sync_names, "none",
+     "whether a chunk is durable (fdatasync) before it is listed"},
+    {"nvme-checksum", "nvme", SPW_OPTION_CHOICE, FIELD(nvme_checksum), 0, 0, nvme_checksum_names,
+     "down",
+     "checksums are made when a chunk goes down, or was stored, and checked when it comes up"},
+    {"nvme-deadline", "nvme", SPW_OPTION_DURATION, FIELD(nvme_deadline_ns), 1000000,
+     3600 * SECOND_NS, NULL, "10s",
+     "a read or write that takes longer: the tier is out of service"},
 
     {"max-clients", "clients", SPW_OPTION_COUNT, FIELD(max_clients), 2, SPW_CONFIG_CLIENTS_MAX,
      NULL, "16", "processes that may be attached at a time, one of them a tool"},

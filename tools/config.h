@@ -26,21 +26,34 @@ enum spw_config_on_stop { SPW_ON_STOP_KEEP, SPW_ON_STOP_REMOVE };
 /** Whether payload is put on huge pages; always: or the pool doesn't start. */
 enum spw_config_huge_pages { SPW_HUGE_PAGES_AUTO, SPW_HUGE_PAGES_ALWAYS, SPW_HUGE_PAGES_NEVER };
 
+/** Which chunk goes first: the least recently used one, or the one that came first. */
+enum spw_config_evict { SPW_EVICT_LRU, SPW_EVICT_FIFO };
+enum spw_config_nvme_write { SPW_NVME_WRITE_THROUGH, SPW_NVME_WRITE_BACK };
+enum spw_config_nvme_checksum {
+    SPW_NVME_CHECKSUM_DOWN,
+    SPW_NVME_CHECKSUM_STORE,
+    SPW_NVME_CHECKSUM_OFF
+};
+enum spw_config_nvme_direct { SPW_NVME_DIRECT_AUTO, SPW_NVME_DIRECT_NEVER };
+enum spw_config_nvme_sync { SPW_NVME_SYNC_NONE, SPW_NVME_SYNC_DATA };
+
 struct spw_config {
     enum spw_config_action action;
 
     char name[SPW_CONFIG_NAME_MAX + 1];
-    char shm_dir[256];        /* absolute */
-    uint64_t mode;            /* permission bits of the shared objects */
-    char group[64];           /* as given, "" for none */
-    int64_t gid;              /* of group, -1 for none */
-    bool allow_world;         /* mode may have bits for everyone */
-    uint64_t workers;         /* 1..SPW_CONFIG_WORKERS_MAX */
-    uint64_t capacity_chunks; /* resident chunks a worker */
-    uint64_t chunk_bytes;     /* payload of a slot, a multiple of 64 */
-    uint64_t kv_blocks;       /* host KV blocks a client, for the host copier */
-    uint64_t on_stop;         /* enum spw_config_on_stop */
-    uint64_t huge_pages;      /* enum spw_config_huge_pages */
+    char shm_dir[256];             /* absolute */
+    uint64_t mode;                 /* permission bits of the shared objects */
+    char group[64];                /* as given, "" for none */
+    int64_t gid;                   /* of group, -1 for none */
+    bool allow_world;              /* mode may have bits for everyone */
+    uint64_t workers;              /* 1..SPW_CONFIG_WORKERS_MAX */
+    uint64_t capacity_chunks;      /* resident chunks a worker */
+    uint64_t chunk_bytes;          /* payload of a slot, a multiple of 64 */
+    uint64_t kv_blocks;            /* host KV blocks a client, for the host copier */
+    uint64_t on_stop;              /* enum spw_config_on_stop */
+    uint64_t huge_pages;           /* enum spw_config_huge_pages */
+    uint64_t smallest_chunk_bytes; /* down to here chunks take their own size, 0: chunk_bytes */
+    uint64_t evict;                /* enum spw_config_evict */
 
     uint64_t store_rate; /* nominal bytes a second a worker, 0: not limited */
     uint64_t load_rate;
@@ -57,6 +70,23 @@ struct spw_config {
     uint64_t orphan_ns;         /* workers' life without daemon and clients */
     uint64_t drain_limit_ns;    /* for copies that run at a clean stop */
     uint64_t io_quarantine_ns;  /* how long a dead worker's I/O may go on */
+
+    char nvme_dir[256];          /* absolute, "" for no tier below */
+    uint64_t nvme_bytes;         /* on disk, everything, all workers together */
+    uint64_t nvme_chunks;        /* that a worker can list, 0: nvme_bytes / workers / chunk_bytes */
+    uint64_t nvme_write;         /* enum spw_config_nvme_write */
+    uint64_t nvme_admit;         /* sightings */
+    uint64_t nvme_write_budget;  /* bytes a day a worker, 0: not limited */
+    uint64_t nvme_queue;         /* writes that may wait a worker */
+    uint64_t nvme_depth;         /* transfers in flight a worker */
+    uint64_t nvme_promote_share; /* percent of capacity_chunks */
+    uint64_t nvme_promote_hold_ns;
+    uint64_t nvme_evict;       /* enum spw_config_evict */
+    uint64_t nvme_engine;      /* enum spw_io_choice */
+    uint64_t nvme_direct;      /* enum spw_config_nvme_direct */
+    uint64_t nvme_sync;        /* enum spw_config_nvme_sync */
+    uint64_t nvme_checksum;    /* enum spw_config_nvme_checksum */
+    uint64_t nvme_deadline_ns; /* of a transfer */
 
     bool quiet; /* print errors and warnings only */
 
