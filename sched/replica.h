@@ -26,7 +26,7 @@ enum spw_replica_state {
     SPW_REPLICA_ABSENT = 0,
     SPW_REPLICA_PENDING = 1,
     SPW_REPLICA_READY = 2,
-    SPW_REPLICA_COLD = 3, /* kept for chunks that only a lower tier holds */
+    SPW_REPLICA_COLD = 3, /* only the tier below holds it */
 };
 
 #define SPW_REPLICA_CELLS 4u

@@ -29,7 +29,8 @@ int spw_views_init(struct spw_views *views, const struct spw_pool *pool, int32_t
         if (rc < 0)
             return rc;
     }
-    return spw_replica_init(&views->replica, (uint64_t)geometry->workers * geometry->slots, node);
+    return spw_replica_init(&views->replica,
+                            (uint64_t)geometry->workers * spw_geometry_entries(geometry), node);
 }
 
 void spw_views_fini(struct spw_views *views)
@@ -51,6 +52,7 @@ static enum spw_replica_state replica_state(uint32_t state)
 {
     return state == SPW_READY     ? SPW_REPLICA_READY
            : state == SPW_FILLING ? SPW_REPLICA_PENDING
+           : state == SPW_COLD    ? SPW_REPLICA_COLD
                                   : SPW_REPLICA_ABSENT;
 }
 
@@ -142,7 +144,7 @@ struct found {
     enum spw_replica_state state;
 };
 
-/* The live entries among slots [first, first + count). */
+/* What is news of entries [first, first + count). */
 static uint32_t read_entries(const struct spw_views *views, const struct spw_view *view,
                              uint32_t first, uint32_t count, struct found *out)
 {
@@ -163,7 +165,8 @@ static uint32_t read_entries(const struct spw_views *views, const struct spw_vie
 static int scan(struct spw_views *views, struct spw_view *view)
 {
     struct found entry[BATCH];
-    uint64_t end = view->next + PIECE < view->table.slots ? view->next + PIECE : view->table.slots;
+    uint64_t end =
+        view->next + PIECE < view->table.entries ? view->next + PIECE : view->table.entries;
     while (view->next < end) {
         uint32_t count = end - view->next < BATCH ? (uint32_t)(end - view->next) : BATCH;
         uint32_t found = read_entries(views, view, (uint32_t)view->next, count, entry);
@@ -174,7 +177,7 @@ static int scan(struct spw_views *views, struct spw_view *view)
             }
         view->next += count;
     }
-    if (view->next == view->table.slots)
+    if (view->next == view->table.entries)
         view->phase = SPW_VIEW_DRAIN;
     return 0;
 }

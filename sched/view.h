@@ -13,6 +13,8 @@
  *   order     exactly this one (tests/model/snapshot.pml). The table is the truth, so everything up
  *             to the noted tail is in it when it is scanned, and everything after is drained in
  *             order; at the end the incarnation is read again. Hence the replica needs no versions
+ *   scan      slots first, then what is COLD: where both speak of a key, COLD is the later news
+ *             (tests/model/cold.pml)
  *   pieces    sweep and scan take bounded pieces, a few a step; until LIVE the worker's bits read
  *             as absent, and `position` (what applied[k] is made of) stays where it was
  *   crash     a worker dead inside a change: its entry counts as absent. Dead between table and
@@ -41,7 +43,7 @@ struct spw_view {
     uint32_t worker;
     uint64_t incarnation; /* whose content the view has, or will have                  */
     uint64_t position;    /* everything up to it is in the view; moves only when LIVE */
-    uint64_t next;        /* SWEEP: buckets left; SCAN: next slot                     */
+    uint64_t next;        /* SWEEP: buckets left; SCAN: next entry                    */
     uint64_t held;        /* tags whose bits of this worker are set                   */
 };
 

@@ -65,6 +65,23 @@ static uint32_t state_of(const struct spw_shard *shard, uint32_t slot)
     return SPW_PACKED_STATE(spw_load_relaxed(&shard->table.entry[slot].packed));
 }
 
+/* What the tier below holds is found by opening it: whatever is said of it here is forgotten. */
+static void free_below(struct spw_shard *shard, uint32_t entry, const struct spw_entry_rules *rules)
+{
+    struct spw_entry_copy copy;
+    bool whole;
+    bool sensible = spw_table_read(&shard->table.view, entry, false, &copy) != -EBADMSG;
+    read_raw(&shard->table, entry, &copy, &whole);
+    bool possible = copy.version == 0 || !spw_pos_before(rules->version_max, copy.version);
+    if (whole && possible && copy.state == SPW_FREE)
+        return;
+    copy = (struct spw_entry_copy){.version = possible ? copy.version : 0, .state = SPW_FREE};
+    spw_table_write(&shard->table, entry, &copy, NULL);
+    SPW_CRASH_POINT("adopt.below_freed");
+    if (!sensible || (whole && !possible))
+        count(shard, SPW_WORKER_dropped, 1);
+}
+
 /* Returns the highest version that is there then, or the tail. */
 static uint64_t repair(struct spw_shard *shard)
 {
@@ -72,9 +89,12 @@ static uint64_t repair(struct spw_shard *shard)
     const struct spw_entry_rules rules = {.space = shard->pool->ctl->space,
                                           .slot_bytes = shard->pool->geometry.slot_bytes,
                                           .version_max = shard->news.writer.tail + SPW_NEWS_MAX};
-    for (uint32_t slot = 0; slot < shard->slots; slot++) {
-        repair_entry(shard, slot, &rules);
-        uint64_t version = spw_load_relaxed(&shard->table.entry[slot].version);
+    for (uint32_t at = 0; at < shard->table.view.entries; at++) {
+        if (at < shard->slots)
+            repair_entry(shard, at, &rules);
+        else
+            free_below(shard, at, &rules);
+        uint64_t version = spw_load_relaxed(&shard->table.entry[at].version);
         if (version != 0 && spw_pos_before(highest, version))
             highest = version;
     }

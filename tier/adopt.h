@@ -3,8 +3,8 @@
 /*
  * A worker takes a shard over, from a dead predecessor or for the first time.
  *
- *   order     repair the table (what isn't wholly READY or FREE becomes RETIRED, nothing becomes
- *             FREE), rebuild the index, store the next incarnation [AD-1], publish records without
+ *   order     repair the table (what isn't wholly READY or FREE becomes RETIRED, no slot becomes
+ *             FREE, each entry of the tier below does), rebuild the index, store the next incarnation [AD-1], publish records without
  *             key up to the highest version in the table, retire every RETIRED entry anew, clear
  *             the copying bits (tests/model/snapshot.pml). What a dead worker's transfers may still
  *             write or read stays out of use for a time: tier/quarantine.h
@@ -18,6 +18,7 @@
  * Steps, and what others see if the adopter dies after each:
  *   entry repaired        a key less, or a load refused, under the old incarnation; its news is
  *                         owed and comes with the next adoption
+ *   entry below freed     a key less, which the tier below will bring back
  *   index rebuilt         nothing new; inside the rebuild finds may fail (-ENOENT)
  *   incarnation stored    readers empty their views and read the table again
  *   positions filled      records without key

@@ -30,7 +30,8 @@ static inline uint64_t spw_slot_off(const struct spw_geometry *geometry, uint32_
            cell * spw_align_up(chunk_bytes, SPW_LINE_BYTES);
 }
 
-/* One entry a slot, entry i speaks of slot i, and one a chunk below. Sequence-locked: `seq` is odd while it changes.
+/* One entry a slot, entry i speaks of slot i, and behind them one a chunk of the tier below.
+ * Sequence-locked: `seq` is odd while it changes.
  *
  *      0 +--------------------------------------------------------+
  *        | seq  version  fill  digest[2]                          |
@@ -76,7 +77,7 @@ static inline uint64_t spw_entry_pack(uint32_t state, uint32_t group, uint32_t k
  * reader misses none that was there all along; it proves each find in the table. */
 struct spw_index_bucket {
     alignas(64) spw_atomic64 passed;
-    spw_atomic64 cell[7]; /* 0, or low 32 bits of digest[0] << 32 | slot + 1 */
+    spw_atomic64 cell[7]; /* 0, or low 32 bits of digest[0] << 32 | entry + 1 */
 };
 SPW_LAYOUT_SIZE(struct spw_index_bucket, 64);
 

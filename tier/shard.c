@@ -85,9 +85,10 @@ static void own_entry(const struct spw_shard *shard, uint32_t slot, struct spw_e
     (void)rc;
 }
 
-/* Write @copy in its new state @to, whose version is the next record's position; gather that. */
+/* Write @copy in its new state @to, whose version is the next record's position; gather that.
+ * @keyless: it says nothing of the key. */
 static void change(struct spw_shard *shard, struct spw_entry_copy *copy, uint32_t to,
-                   const void *key)
+                   const void *key, bool keyless)
 {
     assert(spw_state_may(copy->state, to));
     copy->state = to;
@@ -98,10 +99,12 @@ static void change(struct spw_shard *shard, struct spw_entry_copy *copy, uint32_
     SPW_CRASH_POINT("shard.table_written");
     if (to == SPW_FILLING)
         spw_shard_index_put(shard, copy->digest, copy->slot);
-    struct spw_update update = {
-        .digest = {copy->digest[0], copy->digest[1]},
-        .packed = spw_update_pack(copy->slot, to, copy->group, copy->space),
-    };
+    struct spw_update update = {0};
+    if (!keyless)
+        update = (struct spw_update){
+            .digest = {copy->digest[0], copy->digest[1]},
+            .packed = spw_update_pack(copy->slot, to, copy->group, copy->space),
+        };
     spw_news_add(shard, &update);
 }
 
@@ -109,7 +112,7 @@ void spw_shard_ready(struct spw_shard *shard, uint32_t slot)
 {
     struct spw_entry_copy copy;
     own_entry(shard, slot, &copy);
-    change(shard, &copy, SPW_READY, NULL);
+    change(shard, &copy, SPW_READY, NULL, false);
     shard->filling--;
     shard->stored++;
 }
@@ -119,8 +122,8 @@ void spw_shard_retire(struct spw_shard *shard, uint32_t slot)
     struct spw_entry_copy copy;
     own_entry(shard, slot, &copy);
     shard->filling -= copy.state == SPW_FILLING;
-    change(shard, &copy, SPW_RETIRED, NULL);
-    spw_slot_list_remove(&shard->recency, slot);
+    change(shard, &copy, SPW_RETIRED, NULL, spw_below_slot_goes(shard, slot));
+    spw_shard_unlist(shard, slot);
     spw_slot_list_add(&shard->retired, slot);
     if (shard->chain == slot)
         shard->chain = SPW_NO_SLOT_ID;
@@ -151,7 +154,7 @@ uint32_t spw_shard_retire_space(struct spw_shard *shard, uint32_t space)
 /* Oldest READY slot that is not protected, or SPW_NO_SLOT_ID. */
 static uint32_t find_victim(const struct spw_shard *shard, const uint64_t *protect)
 {
-    if (shard->recency.count == shard->filling)
+    if (spw_shard_resident(shard) == shard->filling)
         return SPW_NO_SLOT_ID;
     uint32_t slot = shard->recency.oldest;
     for (; slot != SPW_NO_SLOT_ID; slot = spw_slot_list_newer(&shard->recency, slot)) {
@@ -196,7 +199,8 @@ static void fill_slot(struct spw_shard *shard, uint32_t slot, const struct spw_c
         .slot = slot,
     };
     spw_slot_list_remove(&shard->free, slot);
-    change(shard, &copy, SPW_FILLING, key->key);
+    spw_below_slot_comes(shard, slot, key);
+    change(shard, &copy, SPW_FILLING, key->key, false);
     shard->filling++;
 }
 
@@ -222,7 +226,7 @@ static uint32_t room(const struct spw_shard *shard)
 /* Retire what must go for one more chunk; false: too little may go, nothing has. */
 static bool make_room(struct spw_shard *shard, const uint64_t *protect)
 {
-    while (shard->recency.count >= room(shard))
+    while (spw_shard_resident(shard) >= room(shard))
         if (!evict_one(shard, protect))
             return false;
     return true;
@@ -246,11 +250,25 @@ enum spw_reserve_result spw_shard_reserve(struct spw_shard *shard, const struct 
     assert(key->key_bytes >= 1 && key->key_bytes <= SPW_KEY_BYTES_MAX);
     int64_t there = spw_table_live(&shard->table, key);
     if (there >= 0) {
-        spw_slot_list_remove(&shard->recency, (uint32_t)there);
-        place_by_age(shard, (uint32_t)there, protect);
         *out_slot = (uint32_t)there;
+        if (spw_shard_is_held(shard, *out_slot))
+            return SPW_PRESENT;
+        spw_slot_list_remove(&shard->recency, *out_slot);
+        place_by_age(shard, *out_slot, protect);
         return SPW_PRESENT;
     }
+    enum spw_reserve_result result =
+        spw_shard_give_slot(shard, key, rank, chunk_bytes, protect, out_slot);
+    if (result == SPW_RESERVED)
+        place_by_age(shard, *out_slot, protect);
+    return result;
+}
+
+enum spw_reserve_result spw_shard_give_slot(struct spw_shard *shard,
+                                            const struct spw_chunk_key *key, uint32_t rank,
+                                            uint64_t chunk_bytes, const uint64_t *protect,
+                                            uint32_t *out_slot)
+{
     uint32_t slot = find_free(shard);
     if (slot == SPW_NO_SLOT_ID && free_some(shard) != 0)
         slot = find_free(shard);
@@ -259,7 +277,6 @@ enum spw_reserve_result spw_shard_reserve(struct spw_shard *shard, const struct 
     if (slot == SPW_NO_SLOT_ID || !make_room(shard, protect))
         return SPW_NO_SLOT;
     fill_slot(shard, slot, key, rank, chunk_bytes);
-    place_by_age(shard, slot, protect);
     *out_slot = slot;
     return SPW_RESERVED;
 }
@@ -267,7 +284,7 @@ enum spw_reserve_result spw_shard_reserve(struct spw_shard *shard, const struct 
 void spw_shard_touch(struct spw_shard *shard, uint64_t tag)
 {
     int64_t slot = spw_table_by_tag(&shard->table, tag, SPW_NO_SLOT_ID);
-    if (slot < 0)
+    if (slot < 0 || spw_shard_is_held(shard, (uint32_t)slot))
         return;
     spw_slot_list_remove(&shard->recency, (uint32_t)slot);
     spw_slot_list_add(&shard->recency, (uint32_t)slot);
@@ -288,6 +305,8 @@ int spw_shard_find(const struct spw_shard *shard, const uint64_t digest[2],
 
 void spw_shard_demote(struct spw_shard *shard, uint32_t slot)
 {
+    if (spw_shard_is_held(shard, slot))
+        return;
     spw_slot_list_remove(&shard->recency, slot);
     spw_slot_list_add_oldest(&shard->recency, slot);
     if (shard->chain == slot)
@@ -382,7 +401,7 @@ void spw_shard_stats(const struct spw_shard *shard, struct spw_shard_stats *out)
 {
     *out = (struct spw_shard_stats){
         .filling = shard->filling,
-        .ready = shard->recency.count - shard->filling,
+        .ready = spw_shard_resident(shard) - shard->filling,
         .retired = shard->retired.count,
         .free = shard->free.count,
         .quarantined = shard->quarantine.slots.count,
@@ -421,6 +440,8 @@ static int init_memory(struct spw_shard *shard, struct spw_error *err)
     spw_slot_list_init(&shard->retired, &shard->links);
     spw_slot_list_init(&shard->free, &shard->links);
     spw_slot_list_init(&shard->quarantine.slots, &shard->links);
+    if (spw_below_init(shard) < 0)
+        return spw_fail(err, -ENOMEM, "no memory for the entries of the tier below");
     return 0;
 }
 
@@ -442,10 +463,10 @@ static int init_shared(struct spw_shard *shard, const struct spw_shard_config *c
                                          .fence_limit_ns = config->fence_limit_ns,
                                          .client_dead = config->client_dead,
                                          .ctx = config->ctx};
-    if (geometry->index_buckets < spw_table_buckets(geometry->slots))
-        return spw_fail(err, -EINVAL, "index_buckets is %u, %u slots need %u",
-                        geometry->index_buckets, geometry->slots,
-                        spw_table_buckets(geometry->slots));
+    uint32_t entries = spw_geometry_entries(geometry);
+    if (geometry->index_buckets < spw_table_buckets(entries))
+        return spw_fail(err, -EINVAL, "index_buckets is %u, %u entries need %u",
+                        geometry->index_buckets, entries, spw_table_buckets(entries));
     spw_table_init(&shard->table, shard->feed, &pool->feed_map, geometry);
     spw_reclaim_init(&shard->reclaim, &reclaim);
     int rc = init_writer(shard);
@@ -495,6 +516,7 @@ void spw_shard_close(struct spw_shard *shard)
         return;
     spw_claims_fini(&shard->claims);
     spw_slot_links_fini(&shard->links);
+    spw_below_fini(shard);
     free(shard->filling_copy);
     free(shard);
 }

@@ -1,7 +1,8 @@
 #ifndef SPW_TIER_SHARD_IMPL_H
 #define SPW_TIER_SHARD_IMPL_H
 /*
- * Insides of a shard, for its own parts (shard.c, adopt.c, afresh.c, quarantine.c). Process-local.
+ * Insides of a shard, for its own parts (shard.c, shard_cold.c, adopt.c, afresh.c, quarantine.c).
+ * Process-local.
  */
 #include "tier/claims.h"
 #include "tier/lru.h"
@@ -25,6 +26,14 @@ struct spw_quarantine {
     bool stands;
 };
 
+/* See tier/shard_cold.h. All but the empty list is NULL where there is no tier below. */
+struct spw_below {
+    uint32_t *id_of;   /* a slot: the id that is BACKED for it, or SPW_NO_SLOT_ID */
+    uint32_t *slot_of; /* an id: the slot it is BACKED for, or SPW_NO_SLOT_ID     */
+    uint64_t *is_held; /* bitmap over slots: stands in .held, not in recency      */
+    struct spw_slot_list held;
+};
+
 struct spw_shard {
     struct spw_pool *pool;
     struct spw_feed_head *feed;
@@ -33,17 +42,18 @@ struct spw_shard {
     struct spw_claims claims;
     struct spw_reclaim reclaim;
     struct spw_slot_links links;
-    struct spw_slot_list recency; /* FILLING and READY, oldest first         */
+    struct spw_slot_list recency; /* FILLING and READY but the held, oldest first */
     struct spw_slot_list retired; /* in order of version                     */
     struct spw_slot_list free;
     struct spw_quarantine quarantine;
+    struct spw_below below;
     uint64_t *filling_copy; /* bitmap: a copy into the slot has begun        */
     uint64_t incarnation;
     uint64_t now_ns; /* as of the last spw_shard_reclaim()               */
     uint32_t k;
     uint32_t capacity;
     uint32_t slots;
-    uint32_t filling; /* those of .recency; the others are READY             */
+    uint32_t filling; /* those of the resident; the others are READY         */
     uint32_t chain;   /* slot given or named by the last reserve             */
     uint64_t evicted;
     uint64_t stored;
@@ -53,6 +63,38 @@ struct spw_shard {
 uint64_t spw_news_position(struct spw_shard *shard);
 /** Gather the record whose position was asked just before. */
 void spw_news_add(struct spw_shard *shard, const struct spw_update *update);
+
+/**
+ * A slot for @key, which isn't live: as spw_shard_reserve(), but it is in no list afterwards.
+ * SPW_RESERVED or SPW_NO_SLOT.
+ */
+enum spw_reserve_result spw_shard_give_slot(struct spw_shard *shard,
+                                            const struct spw_chunk_key *key, uint32_t rank,
+                                            uint64_t chunk_bytes, const uint64_t *protect,
+                                            uint32_t *out_slot);
+
+/** 0 or -ENOMEM. */
+int spw_below_init(struct spw_shard *shard);
+void spw_below_fini(struct spw_shard *shard);
+/** @slot is about to be FILLING with @key: its entry below, if there is one, becomes BACKED. */
+void spw_below_slot_comes(struct spw_shard *shard, uint32_t slot, const struct spw_chunk_key *key);
+/** Live @slot is about to be RETIRED: its entry below, if there is one, becomes COLD. True: the key
+ * lives on there, and the slot's record must not name it. */
+bool spw_below_slot_goes(struct spw_shard *shard, uint32_t slot);
+
+/** FILLING and READY chunks. */
+static inline uint32_t spw_shard_resident(const struct spw_shard *shard)
+{
+    return shard->recency.count + shard->below.held.count;
+}
+
+static inline bool spw_shard_is_held(const struct spw_shard *shard, uint32_t slot)
+{
+    return shard->below.held.count != 0 && shard->below.is_held[slot / 64] >> (slot % 64) & 1;
+}
+
+/** Take live @slot out of the list it is in. */
+void spw_shard_unlist(struct spw_shard *shard, uint32_t slot);
 
 /** An entry torn before it was ever published may have no digest; it is never looked for. */
 static inline void spw_shard_index_put(struct spw_shard *shard, const uint64_t digest[2],

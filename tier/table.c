@@ -20,9 +20,9 @@
 
 /* ---- both sides ------------------------------------------------------------------------------ */
 
-uint32_t spw_table_buckets(uint32_t slots)
+uint32_t spw_table_buckets(uint32_t entries)
 {
-    return (uint32_t)((2 * (uint64_t)slots + BUCKET_CELLS - 1) / BUCKET_CELLS);
+    return (uint32_t)((2 * (uint64_t)entries + BUCKET_CELLS - 1) / BUCKET_CELLS);
 }
 
 void spw_table_view_init(struct spw_table_view *view, const struct spw_feed_head *feed,
@@ -34,6 +34,7 @@ void spw_table_view_init(struct spw_table_view *view, const struct spw_feed_head
         .key = (const struct spw_entry_key *)(const void *)(base + map->key_off),
         .index = (const struct spw_index_bucket *)(const void *)(base + map->index_off),
         .slots = geometry->slots,
+        .entries = spw_geometry_entries(geometry),
         .buckets = geometry->index_buckets,
     };
 }
@@ -100,17 +101,21 @@ static void copy_key(const struct spw_entry_key *key, uint8_t out[SPW_KEY_BYTES_
     }
 }
 
-static bool entry_sane(uint32_t state, uint32_t key_bytes)
+/* May entry @slot be in this state, with a key of such a length? */
+static bool entry_sane(const struct spw_table_view *view, uint32_t slot, uint32_t state,
+                       uint32_t key_bytes)
 {
-    if (state > SPW_RETIRED || key_bytes > SPW_KEY_BYTES_MAX)
+    if (key_bytes > SPW_KEY_BYTES_MAX)
         return false;
-    return key_bytes > 0 || !spw_entry_live(state);
+    if (slot < view->slots)
+        return state <= SPW_RETIRED && (key_bytes > 0 || !spw_entry_live(state));
+    return state == SPW_FREE || ((state == SPW_COLD || state == SPW_BACKED) && key_bytes > 0);
 }
 
 int spw_table_read(const struct spw_table_view *view, uint32_t slot, bool with_key,
                    struct spw_entry_copy *out_entry)
 {
-    if (slot >= view->slots)
+    if (slot >= view->entries)
         return -EINVAL;
     const struct spw_entry *entry = &view->entry[slot];
     struct spw_entry_copy copy;
@@ -128,7 +133,7 @@ int spw_table_read(const struct spw_table_view *view, uint32_t slot, bool with_k
         /* relaxed: the fence orders it behind the fields */
         if (spw_load_relaxed(&entry->seq) != seq)
             continue;
-        if (!entry_sane(copy.state, copy.key_bytes))
+        if (!entry_sane(view, slot, copy.state, copy.key_bytes))
             return -EBADMSG;
         copy.slot = slot;
         memcpy(out_entry, &copy, with_key ? sizeof copy : offsetof(struct spw_entry_copy, key));
@@ -140,7 +145,7 @@ int spw_table_read(const struct spw_table_view *view, uint32_t slot, bool with_k
 int spw_table_state(const struct spw_table_view *view, uint32_t slot, uint32_t *out_state,
                     uint64_t *out_tag)
 {
-    if (slot >= view->slots)
+    if (slot >= view->entries)
         return -EINVAL;
     const struct spw_entry *entry = &view->entry[slot];
     for (uint32_t i = 0; i < READ_TRIES; i++) {
@@ -154,7 +159,7 @@ int spw_table_state(const struct spw_table_view *view, uint32_t slot, uint32_t *
             spw_cpu_relax();
             continue;
         }
-        if (!entry_sane(SPW_PACKED_STATE(packed), SPW_PACKED_KEY_BYTES(packed)))
+        if (!entry_sane(view, slot, SPW_PACKED_STATE(packed), SPW_PACKED_KEY_BYTES(packed)))
             return -EBADMSG;
         *out_state = SPW_PACKED_STATE(packed);
         *out_tag = tag;
@@ -170,14 +175,28 @@ static bool same_chunk(const struct spw_entry_copy *entry, const struct spw_chun
            entry->key_bytes == key->key_bytes && !memcmp(entry->key, key->key, key->key_bytes);
 }
 
-/* Cells of @tag in probe order. */
+/* Cells of @tag in probe order, of entries [first, first + count) alone. */
 struct probe {
+    uint32_t first;
+    uint32_t count;
     uint32_t bucket;
     uint32_t cell;
     uint32_t passed;
 };
 
-/* Next slot whose cell has @tag, from @at on; false at the end of the probe. */
+static struct probe probe_slots(const struct spw_table_view *view, uint64_t tag)
+{
+    return (struct probe){.count = view->slots, .bucket = home_bucket(view, tag)};
+}
+
+static struct probe probe_below(const struct spw_table_view *view, uint64_t tag)
+{
+    return (struct probe){.first = view->slots,
+                          .count = view->entries - view->slots,
+                          .bucket = home_bucket(view, tag)};
+}
+
+/* Next entry whose cell has @tag, from @at on; false at the end of the probe. */
 static bool probe_next(const struct spw_table_view *view, uint64_t tag, struct probe *at,
                        uint32_t *out_slot)
 {
@@ -186,7 +205,7 @@ static bool probe_next(const struct spw_table_view *view, uint64_t tag, struct p
         while (at->cell < BUCKET_CELLS) {
             /* [TB-2] acquire: the entry is whole */
             uint64_t cell = spw_load_acquire(&line->cell[at->cell++]);
-            if (cell_tag_is(cell, tag) && (uint32_t)cell - 1 < view->slots) {
+            if (cell_tag_is(cell, tag) && (uint32_t)cell - 1 - at->first < at->count) {
                 *out_slot = (uint32_t)cell - 1;
                 return true;
             }
@@ -235,7 +254,7 @@ int spw_table_find(const struct spw_table_view *view, const struct spw_chunk_key
         return -ENOENT;
     struct spw_entry_copy best;
     struct finding found = {.key = key, .best = &best};
-    struct probe at = {.bucket = home_bucket(view, key->digest[0])};
+    struct probe at = probe_slots(view, key->digest[0]);
     uint32_t slot;
     while (!found.ready && probe_next(view, key->digest[0], &at, &slot))
         consider(view, slot, &found);
@@ -250,7 +269,7 @@ int spw_table_find(const struct spw_table_view *view, const struct spw_chunk_key
 int spw_table_find_filling(const struct spw_table_view *view, const uint64_t digest[2],
                            struct spw_entry_copy *out_entry)
 {
-    struct probe at = {.bucket = home_bucket(view, digest[0])};
+    struct probe at = probe_slots(view, digest[0]);
     bool unclear = false;
     uint32_t slot;
     while (probe_next(view, digest[0], &at, &slot)) {
@@ -279,7 +298,7 @@ static void write_key(struct spw_entry_key *to, const void *key, uint32_t key_by
 void spw_table_write(struct spw_table *table, uint32_t slot, const struct spw_entry_copy *copy,
                      const void *key)
 {
-    assert(slot < table->view.slots && copy->key_bytes <= SPW_KEY_BYTES_MAX);
+    assert(slot < table->view.entries && copy->key_bytes <= SPW_KEY_BYTES_MAX);
     struct spw_entry *entry = &table->entry[slot];
     uint64_t odd = spw_load_relaxed(&entry->seq) | 1; /* only this worker writes it */
     spw_store_relaxed(&entry->seq, odd);
@@ -308,14 +327,15 @@ void spw_table_place(struct spw_table *table, uint32_t slot, uint64_t place_byte
     spw_store_relaxed(&table->entry[slot].place_bytes, place_bytes);
 }
 
-int64_t spw_table_live(const struct spw_table *table, const struct spw_chunk_key *key)
+/* The entry of @key that is in one of two states. */
+static int64_t find_own(const struct spw_table *table, struct probe at,
+                        const struct spw_chunk_key *key, uint32_t state, uint32_t or_state)
 {
-    struct probe at = {.bucket = home_bucket(&table->view, key->digest[0])};
     uint32_t slot;
     while (probe_next(&table->view, key->digest[0], &at, &slot)) {
         struct spw_entry_copy entry;
         copy_fields(&table->view.entry[slot], &entry);
-        if (!spw_entry_live(entry.state))
+        if (entry.state != state && entry.state != or_state)
             continue;
         copy_key(&table->view.key[slot], entry.key);
         if (same_chunk(&entry, key))
@@ -324,9 +344,32 @@ int64_t spw_table_live(const struct spw_table *table, const struct spw_chunk_key
     return -ENOENT;
 }
 
+int64_t spw_table_live(const struct spw_table *table, const struct spw_chunk_key *key)
+{
+    return find_own(table, probe_slots(&table->view, key->digest[0]), key, SPW_FILLING, SPW_READY);
+}
+
+int64_t spw_table_below(const struct spw_table *table, const struct spw_chunk_key *key)
+{
+    return find_own(table, probe_below(&table->view, key->digest[0]), key, SPW_COLD, SPW_BACKED);
+}
+
+int64_t spw_table_cold(const struct spw_table *table, uint64_t tag)
+{
+    struct probe at = probe_below(&table->view, tag);
+    uint32_t slot;
+    while (probe_next(&table->view, tag, &at, &slot)) {
+        const struct spw_entry *entry = &table->view.entry[slot];
+        if (spw_load_relaxed(&entry->digest[0]) == tag &&
+            SPW_PACKED_STATE(spw_load_relaxed(&entry->packed)) == SPW_COLD)
+            return slot;
+    }
+    return -ENOENT;
+}
+
 int64_t spw_table_by_tag(const struct spw_table *table, uint64_t tag, uint32_t except)
 {
-    struct probe at = {.bucket = home_bucket(&table->view, tag)};
+    struct probe at = probe_slots(&table->view, tag);
     uint32_t slot;
     while (probe_next(&table->view, tag, &at, &slot)) {
         const struct spw_entry *entry = &table->view.entry[slot];
@@ -354,7 +397,7 @@ void spw_table_index_put(struct spw_table *table, const uint64_t digest[2], uint
         SPW_CRASH_POINT("table.passed_counted");
         bucket = next_bucket(view, bucket);
     }
-    assert(!"twice as many cells as slots");
+    assert(!"twice as many cells as entries");
 }
 
 static struct spw_index_bucket *take_cell(struct spw_table *table, uint32_t bucket, uint64_t cell)

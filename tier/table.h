@@ -1,8 +1,10 @@
 #ifndef SPW_TIER_TABLE_H
 #define SPW_TIER_TABLE_H
 /*
- * State table of a shard: one sequence-locked entry a slot, the engine's key beside it, and an
- * index from digest to slot that readers may probe while its one writer changes it.
+ * State table of a shard: one sequence-locked entry a slot and, behind them, one a chunk of the tier
+ * below (tier/shard_cold.h); the engine's key beside it, and an index from digest to entry that
+ * readers may probe while its one writer changes it. Entries are numbered through: below `slots`
+ * they speak of that slot.
  *
  *   roles     writer: the shard's worker; readers: any process, mapped read-only
  *   progress  the writer never waits; a reader gives up after a few tries (-EAGAIN): the writer
@@ -23,6 +25,7 @@ struct spw_table_view {
     const struct spw_entry_key *key;
     const struct spw_index_bucket *index;
     uint32_t slots;
+    uint32_t entries; /* slots, and the entries of the tier below behind them */
     uint32_t buckets;
 };
 
@@ -38,7 +41,7 @@ struct spw_entry_copy {
     uint32_t key_bytes;
     uint32_t rank;
     uint32_t space;
-    uint32_t slot;
+    uint32_t slot;                  /* number of the entry */
     uint8_t key[SPW_KEY_BYTES_MAX]; /* filled only where asked for */
 };
 
@@ -61,7 +64,8 @@ void spw_chunk_digest(uint32_t space, uint32_t group, const void *key, uint32_t 
 
 /**
  * Copy entry @slot. @with_key also copies the engine's key.
- * 0; -EINVAL slot out of range; -EAGAIN changing for too long; -EBADMSG its bytes make no sense.
+ * 0; -EINVAL no such entry; -EAGAIN changing for too long; -EBADMSG its bytes make no sense, or its
+ * state is none that an entry there can have.
  */
 int spw_table_read(const struct spw_table_view *view, uint32_t slot, bool with_key,
                    struct spw_entry_copy *out_entry);
@@ -72,7 +76,8 @@ int spw_table_state(const struct spw_table_view *view, uint32_t slot, uint32_t *
 
 /**
  * Find what a load of @key should take: the READY entry, else the RETIRED one of the highest
- * version that was READY once (fill != 0). Whole keys are compared. No system call, bounded.
+ * version that was READY once (fill != 0). Only slots are found. Whole keys are compared. No system
+ * call, bounded.
  * 0, -ENOENT none, -EAGAIN an entry that may be it kept changing.
  */
 int spw_table_find(const struct spw_table_view *view, const struct spw_chunk_key *key,
@@ -113,8 +118,12 @@ int64_t spw_table_live(const struct spw_table *table, const struct spw_chunk_key
 int64_t spw_table_by_tag(const struct spw_table *table, uint64_t tag, uint32_t except);
 /** True while FILLING or READY. */
 bool spw_entry_live(uint32_t state);
+/** The entry of the tier below, COLD or BACKED, of @key, or -ENOENT. */
+int64_t spw_table_below(const struct spw_table *table, const struct spw_chunk_key *key);
+/** The COLD entry whose digest[0] is @tag, or -ENOENT. */
+int64_t spw_table_cold(const struct spw_table *table, uint64_t tag);
 
-/** Put slot into / take it out of the index. Insertion can't fail: cells >= 2 x slots, a slot is
+/** Put an entry into / take it out of the index. Insertion can't fail: cells >= 2 x entries, each is
  * put once. Dropping what is not there changes nothing. */
 void spw_table_index_put(struct spw_table *table, const uint64_t digest[2], uint32_t slot);
 void spw_table_index_drop(struct spw_table *table, const uint64_t digest[2], uint32_t slot);
@@ -122,7 +131,7 @@ void spw_table_index_drop(struct spw_table *table, const uint64_t digest[2], uin
 void spw_table_index_prefetch(const struct spw_table *table, uint64_t tag);
 /** Empty the index, in place; readers may miss anything until all is put again. */
 void spw_table_index_clear(struct spw_table *table);
-/** Buckets for @slots so that cells are at most half full. */
-uint32_t spw_table_buckets(uint32_t slots);
+/** Buckets for @entries so that cells are at most half full. */
+uint32_t spw_table_buckets(uint32_t entries);
 
 #endif

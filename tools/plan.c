@@ -19,7 +19,7 @@ void spw_plan_pool(const struct spw_config *config, struct spw_pool_config *out)
     geometry->gate_records = geometry->update_records / 8 ? geometry->update_records / 8 : 1;
     geometry->command_slots = (uint32_t)config->command_slots;
     geometry->completion_slots = (uint32_t)config->completion_slots;
-    geometry->index_buckets = spw_table_buckets(geometry->slots);
+    geometry->index_buckets = spw_table_buckets(spw_geometry_entries(geometry));
     geometry->kv_blocks = (uint32_t)config->kv_blocks;
     geometry->kv_block_bytes = geometry->slot_bytes;
     out->mode = (uint32_t)config->mode;

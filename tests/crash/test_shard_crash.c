@@ -2,7 +2,8 @@
  * A worker dies at every step of a shard's changes, its successor at every step of the adoption, and
  * the next successor must find a shard in order: every READY chunk with its bytes, nothing FILLING,
  * nothing FREE that wasn't, no number lower than before, a reader's view that says what the table
- * says, and every slot usable again. rings 5, 6, 7.
+ * says, and every slot usable again. rings 5, 6, 7. A tier below comes and goes meanwhile: nothing of
+ * it is left to the successor.
  *
  * Compiled with -DSPW_MUTANTS and adopt_mutants.c the same check must find each seeded mistake.
  */
@@ -15,6 +16,7 @@
 #include "tests/support/env.h"
 #include "tests/support/tiny_pool.h"
 #include "tier/adopt.h"
+#include "tier/shard_cold.h"
 
 #ifdef SPW_MUTANTS
 #include "tests/crash/adopt_mutants.h"
@@ -24,6 +26,8 @@ TestSuite(shard_crash, .timeout = 120);
 
 #define CAPACITY 8u
 #define SLOTS    11u
+#define IDS      5u
+#define ENTRIES  (SLOTS + IDS)
 #define KEYS     12u
 #define OPS      90u
 
@@ -32,21 +36,15 @@ static const char *const changes[] = {
     "table.cell_cleared", "shard.table_written", "shard.news_published", "shard.victim_retired",
     "shard.cell_dropped", "shard.slot_freed",    "reclaim.fence_stored", "claims.bit_set",
     "bcast.gate_stored",  "bcast.word_stored",   "bcast.seq_stored",     "bcast.tail_stored",
+    "cold.added",         "cold.covered",        "cold.bared",           "cold.cell_dropped",
+    "cold.freed",
 };
 static const char *const adoptions[] = {
-    "adopt.entry_repaired",
-    "adopt.repaired",
-    "adopt.index_cleared",
-    "adopt.index_rebuilt",
-    "adopt.incarnation_stored",
-    "adopt.positions_filled",
-    "adopt.retired_in_table",
-    "adopt.retired_anew",
-    "bcast.tail_repaired",
-    "bcast.seq_stored",
-    "table.seq_odd",
-    "table.fields_stored",
-    "table.passed_counted",
+    "adopt.entry_repaired",   "adopt.below_freed",      "adopt.repaired",
+    "adopt.index_cleared",    "adopt.index_rebuilt",    "adopt.incarnation_stored",
+    "adopt.positions_filled", "adopt.retired_in_table", "adopt.retired_anew",
+    "bcast.tail_repaired",    "bcast.seq_stored",       "table.seq_odd",
+    "table.fields_stored",    "table.passed_counted",
 };
 #define COUNT(list) (sizeof(list) / sizeof(list)[0])
 
@@ -109,6 +107,35 @@ static void meddle(struct spw_shard *shard, uint32_t slot, uint64_t dice)
         spw_shard_retire(shard, slot);
 }
 
+static void promote(struct spw_shard *shard, uint32_t id, uint64_t n, uint64_t dice)
+{
+    uint32_t slot;
+    if (spw_shard_promote(shard, id, 2, &slot) != SPW_RESERVED)
+        return;
+    payload_of(slot)[0] = ~n;
+    payload_of(slot)[1] = n;
+    if (dice & 1)
+        spw_shard_ready(shard, slot);
+    if (dice & 2)
+        spw_shard_release(shard, slot);
+}
+
+/* Whatever the tier below has to say of @id: a chunk more or less, or one that is read up. */
+static void meddle_below(struct spw_shard *shard, uint32_t id, uint64_t dice)
+{
+    struct spw_entry_copy entry;
+    uint64_t n;
+    if (spw_shard_cold_entry(shard, id, &entry) < 0) {
+        tiny_cold_add(shard, id, keys[dice % KEYS]);
+        return;
+    }
+    memcpy(&n, entry.key, sizeof n);
+    if (entry.state == SPW_COLD && dice % 2)
+        promote(shard, id, n, dice >> 4);
+    else
+        spw_shard_cold_remove(shard, id);
+}
+
 static int work(void *arg)
 {
     struct life *life = arg;
@@ -128,6 +155,8 @@ static int work(void *arg)
             store(shard, keys[(dice >> 8) % KEYS], dice >> 16 & 3);
         else
             meddle(shard, (uint32_t)(dice >> 8) % SLOTS, dice >> 20);
+        if (dice >> 32 & 1)
+            meddle_below(shard, (uint32_t)(dice >> 33) % IDS, dice >> 36);
         if (i % 3 == 0)
             spw_shard_flush(shard);
         if (i % 4 == 0)
@@ -159,8 +188,8 @@ static bool dies(int (*body)(void *), struct life *life)
 
 struct remains {
     uint64_t incarnation, tail, gate;
-    struct spw_entry_copy entry[SLOTS];
-    bool whole[SLOTS];
+    struct spw_entry_copy entry[ENTRIES];
+    bool whole[ENTRIES];
 };
 
 static void take_stock(struct remains *remains)
@@ -169,7 +198,7 @@ static void take_stock(struct remains *remains)
     *remains = (struct remains){.incarnation = spw_load_relaxed(&feed->incarnation),
                                 .tail = spw_load_relaxed(&feed->tail),
                                 .gate = spw_load_relaxed(&feed->gate)};
-    for (uint32_t slot = 0; slot < SLOTS; slot++)
+    for (uint32_t slot = 0; slot < ENTRIES; slot++)
         remains->whole[slot] = spw_table_read(&view.table, slot, true, &remains->entry[slot]) == 0;
 }
 
@@ -190,6 +219,15 @@ static void check_numbers(const struct remains *was, const struct remains *is)
         EXPECT((now->state == SPW_READY) == (old->state == SPW_READY) &&
                    (now->state != SPW_READY || now->fill == old->fill),
                "slot %u was READY and is not, or the other way round", slot);
+    }
+}
+
+static void check_below(const struct remains *was, const struct remains *is)
+{
+    for (uint32_t at = SLOTS; at < ENTRIES; at++) {
+        EXPECT(is->whole[at] && is->entry[at].state == SPW_FREE, "entry %u is left", at);
+        EXPECT(!was->whole[at] || is->entry[at].version >= was->entry[at].version,
+               "entry %u: its version went back", at);
     }
 }
 
@@ -245,6 +283,7 @@ static void check_successor(const struct remains *was)
         return;
     take_stock(&is);
     check_numbers(was, &is);
+    check_below(was, &is);
     check_chunks(&is);
     EXPECT(tiny_stats(shard).filling == 0, "FILLING without an owner");
     tiny_view_update(&view);
@@ -267,7 +306,7 @@ static void choose_keys(void)
 /* A pool on which a worker has worked and lived, and a reader that knows it. */
 static void begin(uint64_t seed)
 {
-    struct spw_geometry geometry = tiny_geometry(1, 1, CAPACITY, SLOTS);
+    struct spw_geometry geometry = tiny_geometry_cold(tiny_geometry(1, 1, CAPACITY, SLOTS), IDS);
     struct life quiet = {.seed = seed * 77};
     EXPECT(tiny_pool_make(&tiny, &geometry) == 0, "no pool");
     EXPECT(tiny_view_init(&view, &tiny.pool, 0) == 0, "no view");

@@ -24,7 +24,7 @@ static const char *const mutants[] = {NULL};
 static struct spw_entry entries[SLOTS];
 static struct spw_entry_key keys[SLOTS];
 static struct spw_index_bucket buckets[BUCKETS];
-static struct spw_table table = {.view = {entries, keys, buckets, SLOTS, BUCKETS},
+static struct spw_table table = {.view = {entries, keys, buckets, SLOTS, SLOTS, BUCKETS},
                                  .entry = entries,
                                  .key = keys,
                                  .index = buckets};

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include "tier/adopt.h"
+#include "tier/shard_cold.h"
 
 #define DRAIN_MAX   32
 #define DRAIN_LIMIT 100000
@@ -24,6 +25,13 @@ struct spw_geometry tiny_geometry(uint32_t workers, uint32_t clients, uint32_t c
         .completion_slots = 8,
         .index_buckets = spw_table_buckets(slots),
     };
+}
+
+struct spw_geometry tiny_geometry_cold(struct spw_geometry geometry, uint32_t chunks)
+{
+    geometry.cold_chunks = chunks;
+    geometry.index_buckets = spw_table_buckets(spw_geometry_entries(&geometry));
+    return geometry;
 }
 
 /* Give the next @bytes, page by page. */
@@ -144,6 +152,12 @@ uint32_t tiny_store(struct spw_shard *shard, uint64_t n)
     return slot;
 }
 
+int tiny_cold_add(struct spw_shard *shard, uint32_t id, uint64_t n)
+{
+    struct tiny_key key;
+    return spw_shard_cold_add(shard, id, tiny_key(&key, 0, n), 0, 256);
+}
+
 bool tiny_resident(const struct tiny_pool *tiny, uint32_t k, uint64_t n)
 {
     struct spw_table_view view;
@@ -195,11 +209,17 @@ int tiny_view_init(struct tiny_view *view, const struct spw_pool *pool, uint32_t
                                  pool->geometry.update_records);
 }
 
+/* Does an entry in this state speak of its key? */
+static bool is_news(uint32_t state)
+{
+    return spw_entry_live(state) || state == SPW_COLD;
+}
+
 static void learn(struct tiny_view *view, const uint64_t digest[2], uint32_t state)
 {
     for (uint32_t n = 0; n < TINY_KEYS; n++)
         if (view->digest[n][0] == digest[0] && view->digest[n][1] == digest[1])
-            view->state[n] = spw_entry_live(state) ? (uint8_t)state : SPW_FREE;
+            view->state[n] = is_news(state) ? (uint8_t)state : SPW_FREE;
 }
 
 static void empty(struct tiny_view *view)
@@ -239,10 +259,10 @@ static void resync(struct tiny_view *view, uint64_t incarnation)
     empty(view);
     pause_between(view);
     view->reader.cursor = spw_bcast_tail(&view->reader);
-    for (uint32_t slot = 0; slot < view->table.slots; slot++) {
+    for (uint32_t slot = 0; slot < view->table.entries; slot++) {
         struct spw_entry_copy entry;
         pause_between(view);
-        if (spw_table_read(&view->table, slot, false, &entry) == 0 && spw_entry_live(entry.state))
+        if (spw_table_read(&view->table, slot, false, &entry) == 0 && is_news(entry.state))
             learn(view, entry.digest, entry.state);
     }
     pause_between(view);
@@ -268,11 +288,11 @@ void tiny_view_update(struct tiny_view *view)
 bool tiny_view_matches(const struct tiny_view *view)
 {
     uint8_t state[TINY_KEYS] = {0};
-    for (uint32_t slot = 0; slot < view->table.slots; slot++) {
+    for (uint32_t slot = 0; slot < view->table.entries; slot++) {
         struct spw_entry_copy entry;
         if (spw_table_read(&view->table, slot, false, &entry) < 0)
             return false;
-        if (!spw_entry_live(entry.state))
+        if (!is_news(entry.state))
             continue;
         for (uint32_t n = 0; n < TINY_KEYS; n++)
             if (view->digest[n][0] == entry.digest[0] && view->digest[n][1] == entry.digest[1])

@@ -30,6 +30,9 @@ struct tiny_pool {
 struct spw_geometry tiny_geometry(uint32_t workers, uint32_t clients, uint32_t capacity,
                                   uint32_t slots);
 
+/** The same with entries for @chunks of a tier below. */
+struct spw_geometry tiny_geometry_cold(struct spw_geometry geometry, uint32_t chunks);
+
 /** 0, or -ENOMEM, or -EBADMSG: the geometry is refused. */
 int tiny_pool_make(struct tiny_pool *tiny, const struct spw_geometry *geometry);
 void tiny_pool_free(struct tiny_pool *tiny);
@@ -48,6 +51,8 @@ enum spw_reserve_result tiny_reserve(struct spw_shard *shard, uint64_t n, uint64
                                      uint32_t *out_slot);
 /** Reserve key @n and make it READY; its slot, or UINT32_MAX when that was refused. */
 uint32_t tiny_store(struct spw_shard *shard, uint64_t n);
+/** The tier below holds key @n under @id: what spw_shard_cold_add() answers. */
+int tiny_cold_add(struct spw_shard *shard, uint32_t id, uint64_t n);
 /** Is key @n READY in shard @k? */
 bool tiny_resident(const struct tiny_pool *tiny, uint32_t k, uint64_t n);
 struct spw_shard_stats tiny_stats(const struct spw_shard *shard);

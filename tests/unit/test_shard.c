@@ -442,6 +442,6 @@ Test(shard, an_index_too_small_for_its_slots_is_refused_in_words)
     struct spw_shard_config config = {.pool = &tiny.pool};
     struct spw_error err = {0};
     cr_assert_eq(spw_shard_open(&config, &shard, &err), -EINVAL);
-    cr_assert_str_eq(err.text, "index_buckets is 5, 21 slots need 6");
+    cr_assert_str_eq(err.text, "index_buckets is 5, 21 entries need 6");
     tiny_pool_free(&tiny);
 }

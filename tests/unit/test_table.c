@@ -22,7 +22,8 @@ static void start(uint32_t slots)
     memset(table.entry, 0, slots * sizeof *table.entry);
     memset(table.key, 0, slots * sizeof *table.key);
     memset(table.index, 0, buckets * sizeof *table.index);
-    table.view = (struct spw_table_view){table.entry, table.key, table.index, slots, buckets};
+    table.view =
+        (struct spw_table_view){table.entry, table.key, table.index, slots, slots, buckets};
 }
 
 static void stop(void)
