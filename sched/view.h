@@ -13,8 +13,6 @@
  *   order     exactly this one (tests/model/snapshot.pml). The table is the truth, so everything up
  *             to the noted tail is in it when it is scanned, and everything after is drained in
  *             order; at the end the incarnation is read again. Hence the replica needs no versions
- *   scan      slots first, then what is COLD: where both speak of a key, COLD is the later news
- *             (tests/model/cold.pml)
  *   pieces    sweep and scan take bounded pieces, a few a step; until LIVE the worker's bits read
  *             as absent, and `position` (what applied[k] is made of) stays where it was
  *   crash     a worker dead inside a change: its entry counts as absent. Dead between table and

@@ -5,6 +5,8 @@ static bool fill_possible(const struct spw_entry_copy *copy)
 {
     switch (copy->state) {
     case SPW_FILLING:
+    case SPW_COLD:
+    case SPW_BACKED:
         return copy->fill == 0;
     case SPW_READY:
         return copy->fill != 0 && copy->fill == copy->version;
@@ -39,7 +41,7 @@ enum spw_entry_fault spw_entry_check(const struct spw_entry_copy *copy,
         return SPW_ENTRY_VERSION;
     if (copy->state == SPW_FREE || (copy->state == SPW_RETIRED && copy->fill == 0))
         return SPW_ENTRY_SOUND;
-    if (copy->state > SPW_RETIRED)
+    if (copy->state > SPW_BACKED)
         return SPW_ENTRY_STATE;
     if (!fill_possible(copy))
         return SPW_ENTRY_FILL;

@@ -28,7 +28,8 @@ enum spw_entry_fault {
 };
 
 /**
- * The first thing that is wrong with @copy, which spw_table_read() made with its key. An entry that
+ * Entries of slots and of the tier below alike: that a state goes with the entry's place is
+ * spw_table_read()'s business. The first thing that is wrong with @copy, which spw_table_read() made with its key. An entry that
  * nobody can load (FREE, or RETIRED with fill 0) has only to have a possible version; the others
  * need key, digest, fill, and the sizes of a group of a space that is in ctl.
  */

@@ -85,26 +85,25 @@ static void own_entry(const struct spw_shard *shard, uint32_t slot, struct spw_e
     (void)rc;
 }
 
-/* Write @copy in its new state @to, whose version is the next record's position; gather that.
- * @keyless: it says nothing of the key. */
+/* Write @copy in its new state @to, whose version is the next record's position; gather that. */
 static void change(struct spw_shard *shard, struct spw_entry_copy *copy, uint32_t to,
-                   const void *key, bool keyless)
+                   const void *key)
 {
+    struct spw_update update = {
+        .digest = {copy->digest[0], copy->digest[1]},
+        .packed = spw_update_pack(copy->slot, to, copy->group, copy->space),
+    };
     assert(spw_state_may(copy->state, to));
     copy->state = to;
     copy->version = spw_news_position(shard);
     if (to == SPW_READY)
         copy->fill = copy->version;
+    if (to == SPW_RETIRED)
+        spw_below_slot_goes(shard, copy->slot, &update);
     spw_table_write(&shard->table, copy->slot, copy, key);
     SPW_CRASH_POINT("shard.table_written");
     if (to == SPW_FILLING)
         spw_shard_index_put(shard, copy->digest, copy->slot);
-    struct spw_update update = {0};
-    if (!keyless)
-        update = (struct spw_update){
-            .digest = {copy->digest[0], copy->digest[1]},
-            .packed = spw_update_pack(copy->slot, to, copy->group, copy->space),
-        };
     spw_news_add(shard, &update);
 }
 
@@ -112,7 +111,7 @@ void spw_shard_ready(struct spw_shard *shard, uint32_t slot)
 {
     struct spw_entry_copy copy;
     own_entry(shard, slot, &copy);
-    change(shard, &copy, SPW_READY, NULL, false);
+    change(shard, &copy, SPW_READY, NULL);
     shard->filling--;
     shard->stored++;
 }
@@ -122,7 +121,7 @@ void spw_shard_retire(struct spw_shard *shard, uint32_t slot)
     struct spw_entry_copy copy;
     own_entry(shard, slot, &copy);
     shard->filling -= copy.state == SPW_FILLING;
-    change(shard, &copy, SPW_RETIRED, NULL, spw_below_slot_goes(shard, slot));
+    change(shard, &copy, SPW_RETIRED, NULL);
     spw_shard_unlist(shard, slot);
     spw_slot_list_add(&shard->retired, slot);
     if (shard->chain == slot)
@@ -200,7 +199,7 @@ static void fill_slot(struct spw_shard *shard, uint32_t slot, const struct spw_c
     };
     spw_slot_list_remove(&shard->free, slot);
     spw_below_slot_comes(shard, slot, key);
-    change(shard, &copy, SPW_FILLING, key->key, false);
+    change(shard, &copy, SPW_FILLING, key->key);
     shard->filling++;
 }
 

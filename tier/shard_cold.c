@@ -85,13 +85,18 @@ static void write_entry(struct spw_shard *shard, struct spw_entry_copy *entry, u
     spw_table_write(&shard->table, entry->slot, entry, key);
 }
 
-/* The record whose position the entry was given as its version. */
-static void tell(struct spw_shard *shard, const struct spw_entry_copy *entry, uint32_t state)
+static struct spw_update update_of(const struct spw_entry_copy *entry, uint32_t state)
 {
-    struct spw_update update = {
+    return (struct spw_update){
         .digest = {entry->digest[0], entry->digest[1]},
         .packed = spw_update_pack(entry->slot, state, entry->group, entry->space),
     };
+}
+
+/* The record whose position the entry was given as its version. */
+static void tell(struct spw_shard *shard, const struct spw_entry_copy *entry, uint32_t state)
+{
+    struct spw_update update = update_of(entry, state);
     spw_news_add(shard, &update);
 }
 
@@ -111,7 +116,7 @@ int spw_shard_cold_add(struct spw_shard *shard, uint32_t id, const struct spw_ch
                        uint32_t rank, uint64_t chunk_bytes)
 {
     struct spw_entry_copy entry;
-    if (spw_table_below(&shard->table, key) >= 0)
+    if (spw_table_find_below(&shard->table.view, key, &entry) == 0)
         return -EEXIST;
     int64_t slot = spw_table_live(&shard->table, key);
     uint32_t state = slot < 0 ? SPW_COLD : SPW_BACKED;
@@ -160,29 +165,24 @@ void spw_shard_cold_remove(struct spw_shard *shard, uint32_t id)
 void spw_below_slot_comes(struct spw_shard *shard, uint32_t slot, const struct spw_chunk_key *key)
 {
     struct spw_entry_copy entry;
-    int64_t at = shard->below.slot_of ? spw_table_below(&shard->table, key) : -ENOENT;
-    if (at < 0)
+    if (!shard->below.id_of || spw_table_find_below(&shard->table.view, key, &entry) < 0)
         return;
-    uint32_t id = (uint32_t)at - shard->slots;
-    read_own(shard, id, false, &entry);
     write_entry(shard, &entry, SPW_BACKED, NULL);
-    link_slot(shard, id, slot);
+    link_slot(shard, entry.slot - shard->slots, slot);
     SPW_CRASH_POINT("cold.covered");
 }
 
-bool spw_below_slot_goes(struct spw_shard *shard, uint32_t slot)
+void spw_below_slot_goes(struct spw_shard *shard, uint32_t slot, struct spw_update *update)
 {
     struct spw_entry_copy entry;
     uint32_t id = shard->below.id_of ? shard->below.id_of[slot] : SPW_NO_SLOT_ID;
     if (id == SPW_NO_SLOT_ID)
-        return false;
+        return;
     read_own(shard, id, false, &entry);
-    entry.version = spw_news_position(shard);
     write_entry(shard, &entry, SPW_COLD, NULL);
     SPW_CRASH_POINT("cold.bared");
-    tell(shard, &entry, SPW_COLD);
     unlink_slot(shard, id, slot);
-    return true;
+    *update = update_of(&entry, SPW_COLD);
 }
 
 int spw_shard_cold_entry(const struct spw_shard *shard, uint32_t id, struct spw_entry_copy *out)

@@ -12,10 +12,12 @@
  *
  *   news      COLD is the key's news: a view shows it as PENDING. BACKED is none: the slot speaks
  *             for the key
- *   order     key gets a slot: entry BACKED, then the slot's FILLING with its record. Slot goes:
- *             entry COLD with its record, then the slot RETIRED with a record without key (the key
- *             lives on in the entry). So whoever scans in between finds the key's last record still
- *             ahead of it (tests/model/cold.pml)
+ *   order     key gets a slot: entry BACKED, then the slot FILLING, then its record. Slot goes: entry
+ *             COLD, then the slot RETIRED, then one record for both: COLD. With two records a view
+ *             that scans between them may keep a HIT of a slot that is FREE by then; and whoever
+ *             scans between two entries has their record still ahead (tests/model/cold.pml)
+ *   version   that of an entry below is the position of its last own record; BACKED is none, nor is
+ *             the record of its slot. FREE keeps it
  *   adoption  COLD and BACKED entries become FREE: what the tier below has is found by opening it
  *   crash     between the two entries of a change: the successor's adoption makes all read anew
  */

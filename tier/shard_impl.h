@@ -78,9 +78,9 @@ int spw_below_init(struct spw_shard *shard);
 void spw_below_fini(struct spw_shard *shard);
 /** @slot is about to be FILLING with @key: its entry below, if there is one, becomes BACKED. */
 void spw_below_slot_comes(struct spw_shard *shard, uint32_t slot, const struct spw_chunk_key *key);
-/** Live @slot is about to be RETIRED: its entry below, if there is one, becomes COLD. True: the key
- * lives on there, and the slot's record must not name it. */
-bool spw_below_slot_goes(struct spw_shard *shard, uint32_t slot);
+/** Live @slot is about to be RETIRED: its entry below, if there is one, becomes COLD, and that is
+ * what @update, the record of the change, says of the key then. */
+void spw_below_slot_goes(struct spw_shard *shard, uint32_t slot, struct spw_update *update);
 
 /** FILLING and READY chunks. */
 static inline uint32_t spw_shard_resident(const struct spw_shard *shard)

@@ -285,6 +285,24 @@ int spw_table_find_filling(const struct spw_table_view *view, const uint64_t dig
     return unclear ? -EAGAIN : -ENOENT;
 }
 
+int spw_table_find_below(const struct spw_table_view *view, const struct spw_chunk_key *key,
+                         struct spw_entry_copy *out_entry)
+{
+    struct probe at = probe_below(view, key->digest[0]);
+    bool unclear = false;
+    uint32_t number;
+    while (probe_next(view, key->digest[0], &at, &number)) {
+        struct spw_entry_copy entry;
+        int rc = spw_table_read(view, number, true, &entry);
+        unclear = unclear || rc == -EAGAIN;
+        if (rc < 0 || entry.state == SPW_FREE || !same_chunk(&entry, key))
+            continue;
+        *out_entry = entry;
+        return 0;
+    }
+    return unclear ? -EAGAIN : -ENOENT;
+}
+
 /* ---- writer ---------------------------------------------------------------------------------- */
 
 static void write_key(struct spw_entry_key *to, const void *key, uint32_t key_bytes)
@@ -327,31 +345,20 @@ void spw_table_place(struct spw_table *table, uint32_t slot, uint64_t place_byte
     spw_store_relaxed(&table->entry[slot].place_bytes, place_bytes);
 }
 
-/* The entry of @key that is in one of two states. */
-static int64_t find_own(const struct spw_table *table, struct probe at,
-                        const struct spw_chunk_key *key, uint32_t state, uint32_t or_state)
+int64_t spw_table_live(const struct spw_table *table, const struct spw_chunk_key *key)
 {
+    struct probe at = probe_slots(&table->view, key->digest[0]);
     uint32_t slot;
     while (probe_next(&table->view, key->digest[0], &at, &slot)) {
         struct spw_entry_copy entry;
         copy_fields(&table->view.entry[slot], &entry);
-        if (entry.state != state && entry.state != or_state)
+        if (!spw_entry_live(entry.state))
             continue;
         copy_key(&table->view.key[slot], entry.key);
         if (same_chunk(&entry, key))
             return slot;
     }
     return -ENOENT;
-}
-
-int64_t spw_table_live(const struct spw_table *table, const struct spw_chunk_key *key)
-{
-    return find_own(table, probe_slots(&table->view, key->digest[0]), key, SPW_FILLING, SPW_READY);
-}
-
-int64_t spw_table_below(const struct spw_table *table, const struct spw_chunk_key *key)
-{
-    return find_own(table, probe_below(&table->view, key->digest[0]), key, SPW_COLD, SPW_BACKED);
 }
 
 int64_t spw_table_cold(const struct spw_table *table, uint64_t tag)

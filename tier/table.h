@@ -90,6 +90,13 @@ int spw_table_find(const struct spw_table_view *view, const struct spw_chunk_key
 int spw_table_find_filling(const struct spw_table_view *view, const uint64_t digest[2],
                            struct spw_entry_copy *out_entry);
 
+/**
+ * Find the entry of the tier below, COLD or BACKED, of @key. Whole keys are compared. No system call,
+ * bounded. 0, -ENOENT, -EAGAIN.
+ */
+int spw_table_find_below(const struct spw_table_view *view, const struct spw_chunk_key *key,
+                         struct spw_entry_copy *out_entry);
+
 /* ---- writer ---------------------------------------------------------------------------------- */
 
 /** Write side. Process-local; one thread of the worker. */
@@ -118,8 +125,6 @@ int64_t spw_table_live(const struct spw_table *table, const struct spw_chunk_key
 int64_t spw_table_by_tag(const struct spw_table *table, uint64_t tag, uint32_t except);
 /** True while FILLING or READY. */
 bool spw_entry_live(uint32_t state);
-/** The entry of the tier below, COLD or BACKED, of @key, or -ENOENT. */
-int64_t spw_table_below(const struct spw_table *table, const struct spw_chunk_key *key);
 /** The COLD entry whose digest[0] is @tag, or -ENOENT. */
 int64_t spw_table_cold(const struct spw_table *table, uint64_t tag);
 

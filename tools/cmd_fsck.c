@@ -28,6 +28,9 @@ static void print_text(const struct spw_fsck_report *report, const char *pool)
            pool, report->daemon_alive ? "alive" : "gone", report->judged, report->workers,
            report->entries[SPW_READY], report->entries[SPW_FILLING], report->entries[SPW_RETIRED],
            report->entries[SPW_FREE]);
+    if (report->entries[SPW_COLD] + report->entries[SPW_BACKED])
+        printf(", and %" PRIu64 " cold and %" PRIu64 " backed chunks below",
+               report->entries[SPW_COLD], report->entries[SPW_BACKED]);
     if (report->moving)
         printf(" (%" PRIu64 " kept changing)", report->moving);
     printf("; %u %s, %u of %u clients attached: ", report->spaces,

@@ -29,7 +29,7 @@ struct spw_fsck_report {
     uint32_t workers, clients, spaces; /* as ctl says, 0 when it makes no sense          */
     uint32_t attached;                 /* clients whose lock byte is held                */
     uint32_t judged;                   /* shards whose entries were judged               */
-    uint64_t entries[SPW_STATE_COUNT]; /* of these shards                                */
+    uint64_t entries[SPW_STATE_COUNT]; /* of these shards; FREE is said of slots alone   */
     uint64_t moving;                   /* entries that changed whenever they were looked at */
     uint64_t damages, notes;
     uint32_t findings;

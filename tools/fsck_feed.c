@@ -18,17 +18,19 @@
 #define PASSES     2u    /* of the worker's loop: one whole one lies between           */
 #define FAULTS_MAX 4 * SPW_FSCK_FINDINGS_MAX /* then the shard is not looked at any further */
 
-/* What can be wrong with a slot beyond what tier/entry_check.h tells. */
+/* What can be wrong with an entry beyond what tier/entry_check.h tells. */
 enum fault {
     SOUND = SPW_ENTRY_SOUND,
     TORN = 100,
     NO_ENTRY,
     UNREACHED,
     TWIN,
+    COLD_BESIDE_SLOT,
+    BACKED_ALONE,
 };
 
 struct suspect {
-    uint32_t slot;
+    uint32_t slot; /* or the number of an entry of the tier below */
     uint32_t twin;
     int fault;
     bool confirmed;
@@ -50,7 +52,7 @@ struct audit {
     struct suspect suspect[SUSPECTS];
     uint32_t suspects, faults;
     uint64_t entries[SPW_STATE_COUNT];
-    uint64_t moving, unreached;
+    uint64_t moving, unreached, halfway;
 };
 
 enum outcome { DONE, AGAIN, STUCK };
@@ -81,14 +83,19 @@ static bool same_key(const struct spw_entry_copy *a, const struct spw_entry_copy
            memcmp(a->key, b->key, a->key_bytes) == 0;
 }
 
+static struct spw_chunk_key key_of(const struct spw_entry_copy *copy)
+{
+    return (struct spw_chunk_key){.digest = {copy->digest[0], copy->digest[1]},
+                                  .space = copy->space,
+                                  .group = copy->group,
+                                  .key_bytes = copy->key_bytes,
+                                  .key = copy->key};
+}
+
 /* Does the index lead to this live entry, and to no other one of its key? */
 static int look_up(const struct audit *audit, const struct spw_entry_copy *copy, uint32_t *out_twin)
 {
-    const struct spw_chunk_key key = {.digest = {copy->digest[0], copy->digest[1]},
-                                      .space = copy->space,
-                                      .group = copy->group,
-                                      .key_bytes = copy->key_bytes,
-                                      .key = copy->key};
+    const struct spw_chunk_key key = key_of(copy);
     struct spw_entry_copy found;
     if (spw_table_find(&audit->view, &key, &found) == 0 && found.state == SPW_READY) {
         *out_twin = found.slot;
@@ -101,7 +108,38 @@ static int look_up(const struct audit *audit, const struct spw_entry_copy *copy,
     return found.slot == copy->slot ? SOUND : TWIN;
 }
 
-/* Look at a slot once. */
+/* 1: a slot has the key of @copy live, 0: none has, -EAGAIN: one that may have it is changing. */
+static int lives(const struct audit *audit, const struct spw_entry_copy *copy)
+{
+    const struct spw_chunk_key key = key_of(copy);
+    struct spw_entry_copy found;
+    int ready = spw_table_find(&audit->view, &key, &found);
+    if (ready == 0 && found.state == SPW_READY)
+        return 1;
+    int filling = spw_table_find_filling(&audit->view, copy->digest, &found);
+    if (filling == 0)
+        return 1;
+    return ready == -EAGAIN || filling == -EAGAIN ? -EAGAIN : 0;
+}
+
+/* The same of an entry of the tier below; and does it say rightly who speaks for the key? */
+static int look_below(const struct audit *audit, const struct spw_entry_copy *copy,
+                      uint32_t *out_twin)
+{
+    const struct spw_chunk_key key = key_of(copy);
+    struct spw_entry_copy found;
+    if (spw_table_find_below(&audit->view, &key, &found) < 0)
+        return UNREACHED;
+    *out_twin = found.slot;
+    if (found.slot != copy->slot)
+        return TWIN;
+    int live = lives(audit, copy);
+    if (copy->state == SPW_COLD && live == 1)
+        return COLD_BESIDE_SLOT;
+    return copy->state == SPW_BACKED && live == 0 ? BACKED_ALONE : SOUND;
+}
+
+/* Look at an entry once. */
 static struct suspect judge(const struct audit *audit, uint32_t slot, uint32_t *out_state)
 {
     const struct spw_fsck_feed *what = audit->what;
@@ -124,6 +162,8 @@ static struct suspect judge(const struct audit *audit, uint32_t slot, uint32_t *
     suspect.fault = (int)spw_entry_check(&copy, &rules);
     if (suspect.fault == SOUND && spw_entry_live(copy.state))
         suspect.fault = look_up(audit, &copy, &suspect.twin);
+    else if (suspect.fault == SOUND && copy.state >= SPW_COLD)
+        suspect.fault = look_below(audit, &copy, &suspect.twin);
     *out_state = copy.state;
     return suspect;
 }
@@ -132,15 +172,22 @@ static void tell(struct audit *audit, const struct suspect *suspect)
 {
     char where[40];
     bool dead = !audit->begun.alive;
-    snprintf(where, sizeof where, "feed.%u slot %u", audit->what->k, suspect->slot);
+    bool below = suspect->slot >= audit->view.slots;
+    snprintf(where, sizeof where, "feed.%u %s %u", audit->what->k, below ? "below" : "slot",
+             below ? suspect->slot - audit->view.slots : suspect->slot);
     if (suspect->fault == UNREACHED && dead) {
         audit->unreached++; /* an adopter makes the index anew, and may die over it */
+        return;
+    }
+    if (suspect->fault >= COLD_BESIDE_SLOT && dead && audit->halfway++ == 0) {
+        spw_fsck_say(audit->report, SPW_FSCK_NOTE, where,
+                     "its worker died between the two entries of a change: the next one frees it");
         return;
     }
     audit->faults++;
     if (suspect->fault == TORN)
         spw_fsck_say(audit->report, dead ? SPW_FSCK_NOTE : SPW_FSCK_DAMAGE, where,
-                     dead ? "was being changed when its worker died: the next one retires it"
+                     dead ? "was being changed when its worker died: the next one drops it"
                           : "its sequence says for ever that it is being changed");
     else if (suspect->fault == NO_ENTRY)
         spw_fsck_say(audit->report, SPW_FSCK_DAMAGE, where,
@@ -148,8 +195,14 @@ static void tell(struct audit *audit, const struct suspect *suspect)
     else if (suspect->fault == UNREACHED)
         spw_fsck_say(audit->report, SPW_FSCK_DAMAGE, where, "the index doesn't lead to it");
     else if (suspect->fault == TWIN)
-        spw_fsck_say(audit->report, SPW_FSCK_DAMAGE, where, "slot %u has the same key",
-                     suspect->twin);
+        spw_fsck_say(audit->report, SPW_FSCK_DAMAGE, where, "%s %u has the same key",
+                     below ? "entry" : "slot", suspect->twin - (below ? audit->view.slots : 0));
+    else if (suspect->fault == COLD_BESIDE_SLOT)
+        spw_fsck_say(audit->report, SPW_FSCK_DAMAGE, where,
+                     "it says that only the tier below has its chunk, but a slot has it, too");
+    else if (suspect->fault == BACKED_ALONE)
+        spw_fsck_say(audit->report, SPW_FSCK_DAMAGE, where,
+                     "it says that a slot has its chunk, too, but none has");
     else
         spw_fsck_say(audit->report, SPW_FSCK_DAMAGE, where, "%s",
                      spw_entry_fault_text((enum spw_entry_fault)suspect->fault));
@@ -218,12 +271,13 @@ static enum outcome confirm(struct audit *audit)
 static enum outcome scan(struct audit *audit)
 {
     enum outcome outcome = DONE;
-    for (uint32_t slot = 0; slot < audit->view.slots && outcome == DONE; slot++) {
+    for (uint32_t slot = 0; slot < audit->view.entries && outcome == DONE; slot++) {
         uint32_t state = SPW_STATE_COUNT;
         struct suspect suspect = judge(audit, slot, &state);
         if (suspect.fault != SOUND)
             audit->suspect[audit->suspects++] = suspect;
-        if (state < SPW_STATE_COUNT)
+        bool unused = slot >= audit->view.slots && state == SPW_FREE;
+        if (state < SPW_STATE_COUNT && !unused)
             audit->entries[state]++;
         if (audit->suspects == SUSPECTS)
             outcome = confirm(audit);

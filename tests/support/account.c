@@ -72,6 +72,33 @@ static bool check_entry(struct account *account, const struct spw_table_view *ta
     return true;
 }
 
+/* What the tier below has: only in a quiet pool does it have to agree with the slots. */
+static bool check_below(struct account *account, const struct spw_table_view *table, uint32_t k,
+                        uint32_t number)
+{
+    struct spw_entry_copy entry, found;
+    uint32_t id = number - table->slots;
+    int rc = spw_table_read(table, number, true, &entry);
+    if (rc == -EBADMSG)
+        return say(account, "shard %u, below %u: its entry makes no sense", k, id);
+    if (!account->idle || (rc == 0 && entry.state == SPW_FREE))
+        return true;
+    if (rc)
+        return say(account, "shard %u, below %u: its entry stays torn", k, id);
+    const struct spw_chunk_key key = {.digest = {entry.digest[0], entry.digest[1]},
+                                      .space = entry.space,
+                                      .group = entry.group,
+                                      .key_bytes = entry.key_bytes,
+                                      .key = entry.key};
+    if (spw_table_find_below(table, &key, &found) != 0 || found.slot != number)
+        return say(account, "shard %u, below %u: not found by its key", k, id);
+    bool live = spw_table_find(table, &key, &found) == 0 && found.state == SPW_READY;
+    if (live != (entry.state == SPW_BACKED))
+        return say(account, "shard %u, below %u: %s, and %s slot has its key", k, id,
+                   spw_state_name(entry.state), live ? "a" : "no");
+    return true;
+}
+
 static bool check_copying(struct account *account, uint32_t k)
 {
     const struct spw_pool *pool = account->pool;
@@ -109,6 +136,9 @@ static bool check_shard(struct account *account, uint32_t k)
     spw_table_view_init(&table, pool->feed[k], &pool->feed_map, &pool->geometry);
     for (uint32_t slot = 0; slot < pool->geometry.slots; slot++)
         if (!check_entry(account, &table, k, slot))
+            return false;
+    for (uint32_t at = table.slots; at < table.entries; at++)
+        if (!check_below(account, &table, k, at))
             return false;
     if (account->idle &&
         spw_load_relaxed(&stream->bytes_done) != spw_load_relaxed(&stream->bytes_queued))
