@@ -28,6 +28,7 @@
  *   holds -DOPS=4 -DSCAN_BELOW_FIRST | the same, scanned the other way round
  *   holds -DBATCH=2 -DOPS=4 | records published in pairs, or not
  *   holds -DDEATHS=1 -DOPS=3 | a worker that dies anywhere, and its successor
+ *   holds -DDEATHS=2 -DOPS=2 | the successor dies in the adoption, too
  *   fails -DTWO_RECORDS -DOPS=6 | lost_hit | COLD and RETIRED are two records, published apart
  *   fails -DSLOT_GOES_FIRST | wrong_at_rest | the slot's record is out before the entry below is COLD
  *   fails -DSLOT_COMES_FIRST | wrong_at_rest or lost_hit | the slot is FILLING before the entry below is BACKED

@@ -42,6 +42,10 @@ Test(entry_check, what_workers_leave_is_sound)
     copy.state = SPW_FILLING;
     copy.fill = 0;
     cr_expect_eq(spw_entry_check(&copy, &rules), SPW_ENTRY_SOUND);
+    copy.state = SPW_COLD;
+    cr_expect_eq(spw_entry_check(&copy, &rules), SPW_ENTRY_SOUND);
+    copy.state = SPW_BACKED;
+    cr_expect_eq(spw_entry_check(&copy, &rules), SPW_ENTRY_SOUND);
     copy = (struct spw_entry_copy){.state = SPW_FREE};
     cr_expect_eq(spw_entry_check(&copy, &rules), SPW_ENTRY_SOUND, "never used");
     copy = (struct spw_entry_copy){.state = SPW_RETIRED, .space = 77, .version = 5};
@@ -57,13 +61,14 @@ Test(entry_check, each_damaged_field_is_named)
         change;                                                                                    \
         cr_expect_eq(spw_entry_check(&copy, &rules), (fault), #change);                            \
     } while (0)
-    EXPECT(SPW_ENTRY_STATE, copy.state = 4);
+    EXPECT(SPW_ENTRY_STATE, copy.state = 6);
     EXPECT(SPW_ENTRY_VERSION, copy.version = 1001);
     EXPECT(SPW_ENTRY_VERSION, copy.version = copy.fill = UINT64_MAX / 2);
     EXPECT(SPW_ENTRY_FILL, copy.fill = 0);
     EXPECT(SPW_ENTRY_FILL, copy.fill = 899);
     EXPECT(SPW_ENTRY_FILL, copy.state = SPW_FILLING);
     EXPECT(SPW_ENTRY_FILL, copy.state = SPW_RETIRED);
+    EXPECT(SPW_ENTRY_FILL, copy.state = SPW_COLD);
     EXPECT(SPW_ENTRY_KEY_BYTES, copy.key_bytes = 0);
     EXPECT(SPW_ENTRY_KEY_BYTES, copy.key_bytes = 65);
     EXPECT(SPW_ENTRY_SPACE, copy.space = 2);
