@@ -20,6 +20,9 @@
 
 #include "shm/base.h"
 
+#define SPW_IO_DEPTH_MAX 4096u
+#define SPW_IO_WAITING   4u /* transfers accepted are at most this many times the depth */
+
 enum spw_io_op {
     SPW_IO_READ,
     SPW_IO_WRITE,
@@ -50,16 +53,26 @@ struct spw_io_end {
     uint64_t sum;   /* XXH3_64bits, where it was asked for and all bytes moved */
 };
 
+/** What came of it, for status. */
+struct spw_io_mode {
+    bool uring;
+    bool registered;
+    char why[160]; /* what was asked for and can't be had, with numbers and remedy; "" = nothing */
+};
+
 struct spw_io_engine; /* the engine's own state */
 
 struct spw_io_ops {
-    /** Accept @io. 0, or -EAGAIN: as many as the engine's depth are open. A CALL or SYNC counts as
-     * one. Never blocks. */
+    /** Accept @io. 0, or -EAGAIN: SPW_IO_WAITING times the engine's depth are open, a CALL or SYNC
+     * counted as one. What is more than the depth waits here, where urgent ones overtake it: whoever
+     * wants reads to go first leaves them room. Never blocks. */
     int (*submit)(struct spw_io_engine *engine, const struct spw_io *io);
     /** Ends there are, at most @max. Never blocks, no system call when there are none. */
     int (*poll)(struct spw_io_engine *engine, struct spw_io_end *out, int max);
-    /** Ends the engine's threads. Transfers that don't end within @limit_ns are left to the kernel
-     * with what they need: -ETIMEDOUT, then buffers must stay. */
+    /** How it works now: an engine that finds a kernel refusing what it promised goes on otherwise. */
+    void (*mode)(struct spw_io_engine *engine, struct spw_io_mode *out);
+    /** Ends the engine's threads; what was not begun never is. Transfers that don't end within
+     * @limit_ns are left to the kernel with what they need: -ETIMEDOUT, then buffers must stay. */
     int (*close)(struct spw_io_engine *engine, uint64_t limit_ns);
 };
 
@@ -72,7 +85,7 @@ enum spw_io_choice { SPW_IO_AUTO, SPW_IO_URING, SPW_IO_THREADS };
 
 struct spw_io_config {
     enum spw_io_choice choice;
-    uint32_t depth;             /* transfers open at once, 1..4096                             */
+    uint32_t depth;             /* transfers with the kernel at once, 1..SPW_IO_DEPTH_MAX      */
     const struct iovec *memory; /* what buffers lie in mostly: registered where that can be    */
     uint32_t memory_count;
     uint64_t part_bytes;     /* registered pieces end at multiples of it, from each start: a chunk's
@@ -81,20 +94,13 @@ struct spw_io_config {
     void *wake_ctx;
 };
 
-/** What came of it, for status. */
-struct spw_io_mode {
-    bool uring;
-    bool registered;
-    char why[160]; /* what was asked for and can't be had, with numbers and remedy; "" = nothing */
-};
-
 /**
  * Open the engine that @config wants, or with AUTO the best that works: io_uring where a ring can
  * be had and a first transfer works, else threads; memory is registered where it can be, in pieces of
- * at most 1 GiB. Blocks shortly. 0, -EINVAL, -ENOMEM; -EOPNOTSUPP: SPW_IO_URING was asked for and
+ * at most 1 GiB. What came of it: ops->mode. Blocks shortly. 0, -EINVAL, -ENOMEM; -EOPNOTSUPP: SPW_IO_URING was asked for and
  * can't be had, @err says why.
  */
 int spw_io_open(const struct spw_io_config *config, struct spw_io_handle *out_io,
-                struct spw_io_mode *out_mode, struct spw_error *err);
+                struct spw_error *err);
 
 #endif

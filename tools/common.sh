@@ -4,9 +4,9 @@
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
 
 build_packages="gcc libc6-dev meson ninja-build pkg-config python3 libjansson-dev libinih-dev
-zlib1g-dev libxxhash-dev"
+zlib1g-dev libxxhash-dev liburing-dev"
 check_packages="$build_packages g++ clang libclang-rt-14-dev libcriterion-dev libck-dev
-liburing-dev spin git"
+spin git"
 
 die()
 {
