@@ -6,6 +6,7 @@
  */
 #include "sched/view.h"
 #include "tests/fuzz/guarded.h"
+#include "tier/shard_cold.h"
 
 static struct guarded_pool pool;
 static struct spw_change_log change_log;
@@ -29,10 +30,11 @@ static void check_table(const struct spw_shard *shard, uint64_t *out_ready)
     struct spw_table_view table;
     spw_table_view_init(&table, pool.pool.feed[0], &pool.pool.feed_map, &pool.pool.geometry);
     *out_ready = 0;
-    for (uint32_t slot = 0; slot < table.slots; slot++) {
+    for (uint32_t slot = 0; slot < table.entries; slot++) {
         struct spw_entry_copy entry, found;
         uint64_t digest[2];
         fuzz_expect(spw_shard_entry(shard, slot, &entry) == 0, "an adopted entry can be read");
+        fuzz_expect(slot < table.slots || entry.state == SPW_FREE, "nothing is known of below");
         fuzz_expect(entry.state != SPW_FILLING, "nobody fills what was adopted");
         if (entry.state != SPW_READY)
             continue;
@@ -88,6 +90,14 @@ static void use(struct spw_shard *shard)
                           spw_pool_feed_at(&pool.pool, 0, pool.pool.feed_map.ring_off),
                           pool.pool.geometry.update_records);
     spw_shard_reclaim(shard, 0);
+    for (uint32_t id = 0; id < GUARDED_BELOW; id++) {
+        struct guarded_key key;
+        uint32_t slot;
+        fuzz_expect(spw_shard_cold_add(shard, id, guarded_key(&key, 30 + id), 0, 256) == 0,
+                    "a chunk below");
+        if (id == 2 && spw_shard_promote(shard, id, 1, &slot) == SPW_RESERVED)
+            spw_shard_release(shard, slot);
+    }
     for (uint64_t n = 20; n < 24; n++) {
         struct guarded_key key;
         uint32_t slot;

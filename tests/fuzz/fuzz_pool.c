@@ -21,6 +21,7 @@
 #include "tools/warm.h"
 
 #define CHUNKS      6u
+#define BELOW       4u
 #define RANKS       2u
 #define OBJECTS_MAX 16u
 #define NEW_KEY     100u /* of what is stored afterwards */
@@ -60,7 +61,8 @@ static void start(void)
                                             .gate_records = 8,
                                             .command_slots = 32,
                                             .completion_slots = 16,
-                                            .index_buckets = spw_table_buckets(9),
+                                            .index_buckets = spw_table_buckets(9 + BELOW),
+                                            .cold_chunks = BELOW,
                                             .kv_blocks = 2 * CHUNKS,
                                             .kv_block_bytes = RIG_BLOCK_BYTES};
     memset(&api, 0, sizeof api);

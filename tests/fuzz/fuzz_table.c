@@ -43,6 +43,11 @@ static void ask(uint32_t k, uint64_t n)
                         &pool.readers.geometry);
     if (spw_table_find(&table, key, &entry) == 0)
         check_found(&entry, key);
+    if (spw_table_find_below(&table, key, &entry) == 0)
+        fuzz_expect(entry.slot >= table.slots && entry.slot < table.entries &&
+                        (entry.state == SPW_COLD || entry.state == SPW_BACKED) &&
+                        !memcmp(entry.digest, key->digest, sizeof key->digest),
+                    "found what the tier below doesn't have");
     spw_stream_read(&pool.readers.feed[k]->stream, &sample);
     if (spw_table_find_filling(&table, key->digest, &entry) == 0) {
         fuzz_expect(entry.slot < table.slots && entry.state == SPW_FILLING &&
@@ -57,15 +62,17 @@ static void read_all(uint32_t k)
     struct spw_table_view table;
     spw_table_view_init(&table, pool.readers.feed[k], &pool.readers.feed_map,
                         &pool.readers.geometry);
-    for (uint32_t slot = 0; slot < table.slots + 2; slot++) {
+    for (uint32_t slot = 0; slot < table.entries + 2; slot++) {
         struct spw_entry_copy entry;
         uint32_t state;
         uint64_t tag;
         int rc = spw_table_read(&table, slot, true, &entry);
-        fuzz_expect((rc == -EINVAL) == (slot >= table.slots), "slots end where they end");
+        fuzz_expect((rc == -EINVAL) == (slot >= table.entries), "entries end where they end");
         fuzz_expect(rc == spw_table_state(&table, slot, &state, &tag), "two answers on one entry");
         if (rc == 0)
-            fuzz_expect(entry.state <= SPW_RETIRED && entry.key_bytes <= SPW_KEY_BYTES_MAX &&
+            fuzz_expect((slot < table.slots ? entry.state <= SPW_RETIRED
+                                            : entry.state == SPW_FREE || entry.state >= SPW_COLD) &&
+                            entry.state <= SPW_BACKED && entry.key_bytes <= SPW_KEY_BYTES_MAX &&
                             (!spw_entry_live(entry.state) || entry.key_bytes > 0) &&
                             entry.state == state && entry.digest[0] == tag && entry.slot == slot,
                         "an entry without sense");

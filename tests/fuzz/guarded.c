@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "tier/shard_cold.h"
 #include "tier/table.h"
 
 #define PAGE_BYTES 4096u
@@ -68,7 +69,8 @@ void guarded_pool_make(struct guarded_pool *pool)
         .gate_records = 4,
         .command_slots = 8,
         .completion_slots = 8,
-        .index_buckets = spw_table_buckets(GUARDED_CHUNKS + 1),
+        .index_buckets = spw_table_buckets(GUARDED_CHUNKS + 1 + GUARDED_BELOW),
+        .cold_chunks = GUARDED_BELOW,
     };
     fuzz_expect(spw_geometry_check(&geometry, NULL) == 0, "the geometry is right");
     *pool = (struct guarded_pool){.pool.geometry = geometry};
@@ -144,7 +146,8 @@ static void open_space(struct spw_space_slot *space)
     spw_store_relaxed(&space->ready, 1);
 }
 
-/* Shard 0 is full: eight live chunks, one of them filling, and one retired. */
+/* Shard 0 is full: eight live chunks, one of them filling, and one retired. Below are chunks that
+ * slots have, too, and others. */
 void guarded_pool_fill(struct guarded_pool *pool)
 {
     struct spw_shard *shard;
@@ -155,6 +158,13 @@ void guarded_pool_fill(struct guarded_pool *pool)
             store(shard, k * 10 + n, n != 2);
             spw_shard_flush(shard);
         }
+        for (uint32_t id = 1; id < GUARDED_BELOW; id++) {
+            struct guarded_key key;
+            uint64_t n = k * 10 + 2 + 2 * id;
+            fuzz_expect(spw_shard_cold_add(shard, id, guarded_key(&key, n), 0, 256) == 0,
+                        "a key is added below");
+        }
+        spw_shard_flush(shard);
         spw_shard_close(shard);
     }
     guarded_pool_save(pool);

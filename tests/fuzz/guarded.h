@@ -26,6 +26,7 @@ void guarded_restore(struct guarded *object);
 #define GUARDED_WORKERS 2u
 #define GUARDED_CLIENTS 2u
 #define GUARDED_CHUNKS  8u
+#define GUARDED_BELOW   5u
 
 struct guarded_pool {
     struct spw_pool pool;
@@ -35,7 +36,8 @@ struct guarded_pool {
     struct guarded client[GUARDED_CLIENTS];
 };
 
-/** Feeds of GUARDED_WORKERS shards of GUARDED_CHUNKS chunks (one slot more), rings of 16 records,
+/** Feeds of GUARDED_WORKERS shards of GUARDED_CHUNKS chunks (one slot more), and GUARDED_BELOW chunks
+ * of a tier below, rings of 16 records,
  * lanes of 8 slots, no payload. */
 void guarded_pool_make(struct guarded_pool *pool);
 void guarded_pool_save(struct guarded_pool *pool);

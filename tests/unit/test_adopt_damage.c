@@ -7,19 +7,23 @@
 #include "tests/support/tiny_pool.h"
 #include "tier/adopt.h"
 #include "tier/counters.h"
+#include "tier/shard_cold.h"
 
 #define CAPACITY 8u
 #define SLOTS    10u
+#define IDS      6u
 
 static struct tiny_pool tiny;
 static struct spw_shard *shard;
 
 static void start(uint32_t workers)
 {
-    struct spw_geometry geometry = tiny_geometry(workers, 2, CAPACITY, SLOTS);
+    struct spw_geometry geometry =
+        tiny_geometry_cold(tiny_geometry(workers, 2, CAPACITY, SLOTS), IDS);
     cr_assert_eq(tiny_pool_make(&tiny, &geometry), 0);
     shard = tiny_shard_open(&tiny, 0);
     cr_assert_not_null(shard);
+    cr_assert(tiny_cold_add(shard, 0, 50) == 0 && tiny_cold_add(shard, 4, 1) == 0);
 }
 
 static void stop(void)
@@ -71,9 +75,14 @@ static void check_use(void)
     spw_shard_reclaim(shard, 0);
     struct spw_shard_stats stats = tiny_stats(shard);
     cr_assert(stats.ready == CAPACITY && stats.free == SLOTS - CAPACITY);
+    for (uint32_t id = 0; id < IDS; id++)
+        cr_assert_eq(tiny_cold_add(shard, id, 40 + id), 0);
+    spw_shard_flush(shard);
     cr_assert_eq(tiny_view_init(&view, &tiny.pool, 0), 0);
     tiny_view_update(&view);
     cr_assert(tiny_view_matches(&view));
+    for (uint32_t id = 0; id < IDS; id++)
+        spw_shard_cold_remove(shard, id);
 }
 
 /* ---- entries and ctl ------------------------------------------------------------------------- */
@@ -152,6 +161,41 @@ Test(adopt_damage, what_was_filling_is_not_damage)
     cr_assert_eq(tiny_reserve(shard, 1, NULL, &slot), SPW_RESERVED);
     succeed();
     cr_assert(entry_of(slot).state == SPW_RETIRED && counted(SPW_WORKER_dropped) == 0);
+    stop();
+}
+
+/* What was below is found by opening the tier: nothing said of it here counts, whatever it is. */
+Test(adopt_damage, any_bytes_in_the_entries_of_the_tier_below_are_forgotten)
+{
+    static const struct {
+        uint64_t seq, version, packed;
+        bool counted;
+    } left[IDS] = {
+        {6, 3, 0x120104, false},          /* a COLD chunk                      */
+        {7, 1ull << 60, 0x120105, false}, /* torn                              */
+        {6, 1ull << 60, 0x120105, true},  /* beyond what was published         */
+        {6, 3, 0x120102, true},           /* READY                             */
+        {6, 3, 0xff0104, true},           /* a key longer than there can be    */
+        {6, 3, 0, false},
+    };
+    start(1);
+    struct spw_entry *entry = spw_pool_feed_at(&tiny.pool, 0, tiny.pool.feed_map.entry_off);
+    uint32_t slot = tiny_store(shard, 7);
+    spw_shard_flush(shard);
+    uint64_t tail = spw_load_relaxed(&feed()->tail);
+    for (uint32_t id = 0, counted_so_far = 0; id < IDS; id++) {
+        struct spw_entry *below = &entry[SLOTS + id];
+        spw_store_relaxed(&below->seq, left[id].seq);
+        spw_store_relaxed(&below->version, left[id].version);
+        spw_store_relaxed(&below->packed, left[id].packed);
+        succeed();
+        counted_so_far += left[id].counted;
+        cr_assert_eq(counted(SPW_WORKER_dropped), counted_so_far, "case %u", id);
+        cr_assert_eq(SPW_PACKED_STATE(spw_load_relaxed(&below->packed)), SPW_FREE, "case %u", id);
+        cr_assert_eq(entry_of(slot).state, SPW_READY);
+    }
+    cr_assert_leq(spw_load_relaxed(&feed()->tail), tail + IDS * 2);
+    check_use();
     stop();
 }
 
