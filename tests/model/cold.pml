@@ -24,12 +24,14 @@
  * says: what the live slot says, else COLD where the tier below has it, else nothing; no position is
  * the version of two changes.
  *
- *   holds -DOPS=5 | no death, each record published alone
- *   holds -DOPS=4 -DSCAN_BELOW_FIRST | the same, scanned the other way round
- *   holds -DBATCH=2 -DOPS=4 | records published in pairs, or not
- *   holds -DDEATHS=1 -DOPS=3 | a worker that dies anywhere, and its successor
- *   holds -DDEATHS=2 -DOPS=2 | the successor dies in the adoption, too
- *   fails -DTWO_RECORDS -DOPS=6 | lost_hit | COLD and RETIRED are two records, published apart
+ *   holds -DOPS=4 | no death, each record published alone
+ *   holds -DWARM -DOPS=4 | the same, from a chunk on that a slot and the tier below have
+ *   holds -DWARM -DOPS=3 -DSCAN_BELOW_FIRST | scanned the other way round
+ *   holds -DWARM -DBATCH=2 -DOPS=3 | records published in pairs, or not
+ *   holds -DWARM -DDEATHS=1 -DOPS=2 | a worker that dies anywhere, and its successor
+ *   holds -DWARM -DDEATHS=2 -DOPS=1 | the successor dies in the adoption, too
+ *   holds -DDEATHS=1 -DOPS=2 | a worker that dies in an empty shard
+ *   fails -DWARM -DTWO_RECORDS -DOPS=3 | lost_hit | COLD and RETIRED are two records, published apart
  *   fails -DSLOT_GOES_FIRST | wrong_at_rest | the slot's record is out before the entry below is COLD
  *   fails -DSLOT_COMES_FIRST | wrong_at_rest or lost_hit | the slot is FILLING before the entry below is BACKED
  *   fails -DRETIRED_WITH_KEY | wrong_at_rest | the slot's record says RETIRED of a key that is COLD now
@@ -40,7 +42,7 @@
  *   fails -DREMOVE_BACKED_TELLS | wrong_at_rest | removing a BACKED entry publishes RETIRED
  *   fails -DKEEP_BELOW -DDEATHS=1 -DOPS=2 | wrong_below | a successor keeps entries below
  *   fails -DRECORD_FIRST | wrong_at_rest | COLD is published before the entry says so
- *   fails -DREMOVE_KEEPS_VERSION -DDEATHS=1 -DBATCH=2 -DOPS=2 | version_reused | a COLD entry that becomes FREE keeps its old version
+ *   fails -DREMOVE_KEEPS_VERSION -DDEATHS=1 -DBATCH=2 -DOPS=3 | version_reused | a COLD entry that becomes FREE keeps its old version
  */
 #ifndef N
 #define N 2
@@ -191,6 +193,16 @@ active proctype Worker()
 {
     byte ops, s, k, v, said, nk, ns;
     bool job[2];
+#ifdef WARM
+    d_step {
+        state[0] = READY;
+        there[0] = true;
+        version[0] = 1;
+        state[BELOW] = BACKED;
+        ring_state[0] = READY;
+        tail = 1
+    };
+#endif
 more:
     do
     :: ops < OPS ->
