@@ -15,6 +15,8 @@
 
 #define QUARANTINE_MUTANTS "no_aside", "bits_cleared", "no_time"
 
+#define COLD_MUTANTS "silent", "says_retired"
+
 #define AWAITED_MUTANTS "no_limit", "marks_kept"
 
 void table_mutant_set_up(const char *name, const struct spw_table *table);
@@ -25,6 +27,7 @@ void reclaim_mutant_set_up(const char *name);
 void claims_mutant_set_up(const char *name);
 void shard_mutant_set_up(const char *name);
 
+void cold_mutant_set_up(const char *name);
 void quarantine_mutant_set_up(const char *name);
 void queue_mutant_set_up(const char *name);
 
