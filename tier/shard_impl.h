@@ -1,10 +1,11 @@
 #ifndef SPW_TIER_SHARD_IMPL_H
 #define SPW_TIER_SHARD_IMPL_H
 /*
- * Insides of a shard, for its own parts (shard.c, shard_cold.c, adopt.c, afresh.c, quarantine.c).
+ * Insides of a shard, for its own parts (shard.c, room.c, shard_cold.c, adopt.c, afresh.c, quarantine.c).
  * Process-local.
  */
 #include "tier/claims.h"
+#include "tier/counters.h"
 #include "tier/lru.h"
 #include "tier/reclaim.h"
 #include "tier/shard.h"
@@ -58,6 +59,19 @@ struct spw_shard {
     uint64_t evicted;
     uint64_t stored;
 };
+
+static inline void spw_shard_count(struct spw_shard *shard, enum spw_worker_counter counter,
+                                   uint64_t amount)
+{
+    spw_add_own(&shard->feed->counter[counter], amount);
+}
+
+/** Entry of @slot without its key. */
+void spw_shard_read_own(const struct spw_shard *shard, uint32_t slot, struct spw_entry_copy *out);
+/** Write @copy in its new state @to, whose version is the next record's position; gather that. @key
+ * where it becomes FILLING, else NULL. */
+void spw_shard_change(struct spw_shard *shard, struct spw_entry_copy *copy, uint32_t to,
+                      const void *key);
 
 /** Position the next record will get. Flushes first when the news is full. */
 uint64_t spw_news_position(struct spw_shard *shard);
