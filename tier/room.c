@@ -100,7 +100,7 @@ static uint32_t find_victim(const struct spw_shard *shard, const uint64_t *prote
 {
     if (spw_shard_resident(shard) == shard->filling)
         return SPW_NO_SLOT_ID;
-    uint32_t slot = shard->recency.oldest;
+    uint32_t slot = spw_evict_next(&shard->recency);
     for (; slot != SPW_NO_SLOT_ID; slot = spw_slot_list_newer(&shard->recency, slot)) {
         uint64_t packed = spw_load_relaxed(&shard->table.entry[slot].packed);
         if (SPW_PACKED_STATE(packed) == SPW_READY && !(protect && spw_bitmap_has(protect, slot)))
@@ -153,6 +153,8 @@ static bool evict_one(struct spw_shard *shard, const uint64_t *protect)
     uint32_t victim = find_victim(shard, protect);
     if (victim == SPW_NO_SLOT_ID)
         return false;
+    if (shard->evicting)
+        shard->evicting(shard->ctx, victim);
     spw_shard_retire(shard, victim);
     shard->evicted++;
     spw_shard_count(shard, SPW_WORKER_evicted, 1);
@@ -195,8 +197,12 @@ enum spw_reserve_result spw_shard_reserve(struct spw_shard *shard, const struct 
         *out_slot = (uint32_t)there;
         if (spw_shard_is_held(shard, *out_slot))
             return SPW_PRESENT;
-        spw_slot_list_remove(&shard->recency, *out_slot);
-        place_by_age(shard, *out_slot, protect);
+        if (shard->evict == SPW_EVICT_BY_USE) {
+            spw_slot_list_remove(&shard->recency, *out_slot);
+            place_by_age(shard, *out_slot, protect);
+        } else {
+            shard->chain = SPW_NO_SLOT_ID;
+        }
         return SPW_PRESENT;
     }
     enum spw_reserve_result result =

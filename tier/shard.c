@@ -130,8 +130,7 @@ void spw_shard_touch(struct spw_shard *shard, uint64_t tag)
     int64_t slot = spw_table_by_tag(&shard->table, tag, SPW_NO_SLOT_ID);
     if (slot < 0 || spw_shard_is_held(shard, (uint32_t)slot))
         return;
-    spw_slot_list_remove(&shard->recency, (uint32_t)slot);
-    spw_slot_list_add(&shard->recency, (uint32_t)slot);
+    spw_evict_use(shard->evict, &shard->recency, (uint32_t)slot);
     spw_shard_count(shard, SPW_WORKER_touches, 1);
 }
 
@@ -151,8 +150,7 @@ void spw_shard_demote(struct spw_shard *shard, uint32_t slot)
 {
     if (spw_shard_is_held(shard, slot))
         return;
-    spw_slot_list_remove(&shard->recency, slot);
-    spw_slot_list_add_oldest(&shard->recency, slot);
+    spw_evict_scorn(&shard->recency, slot);
     if (shard->chain == slot)
         shard->chain = SPW_NO_SLOT_ID;
     spw_shard_count(shard, SPW_WORKER_demoted, 1);
@@ -273,6 +271,9 @@ int spw_shard_open(const struct spw_shard_config *config, struct spw_shard **out
     shard->capacity = pool->geometry.capacity_chunks;
     shard->slots = pool->geometry.slots;
     shard->chain = SPW_NO_SLOT_ID;
+    shard->evict = config->evict;
+    shard->evicting = config->evicting;
+    shard->ctx = config->ctx;
     shard->quarantine.now_ns = config->now_ns;
     shard->quarantine.time_ns = config->io_quarantine_ns;
     shard->quarantine.lingers = config->transfers_linger;

@@ -11,7 +11,8 @@
  *          +-------------------------- reclaim ------------------------- +
  *
  *   roles     one worker thread; everybody else reads the table, the ring and the copying bits
- *   recency   exact LRU: reserved, asked for again or touched last = evicted last; chunks of one
+ *   recency   exact LRU: reserved, asked for again or touched last = evicted last; where FIFO is
+ *             asked for (tier/evict.h), reserved last = evicted last; chunks of one
  *             reserve call, offered head first, are evicted deepest first
  *   capacity  resident (FILLING + READY) slots never exceed capacity; the slots above it are the
  *             reserve that reclamation works with
@@ -22,6 +23,7 @@
  */
 #include "shm/bcast_ring.h"
 #include "shm/pool.h"
+#include "tier/evict.h"
 #include "tier/table.h"
 
 /* Records that a worker gathers at most before it publishes: no version in its table is further
@@ -43,6 +45,7 @@ struct spw_shard_config {
     /* the READY chunk in @slot is about to be retired to make room: the last moment to claim it.
      * NULL: nobody wants to know */
     void (*evicting)(void *ctx, uint32_t slot);
+    enum spw_evict_policy evict;
 };
 
 /**

@@ -48,6 +48,9 @@ struct spw_shard {
     struct spw_slot_list free;
     struct spw_quarantine quarantine;
     struct spw_below below;
+    enum spw_evict_policy evict;
+    void (*evicting)(void *ctx, uint32_t slot); /* or NULL */
+    void *ctx;
     uint64_t *filling_copy; /* bitmap: a copy into the slot has begun        */
     uint64_t incarnation;
     uint64_t now_ns; /* as of the last spw_shard_reclaim()               */

@@ -123,7 +123,9 @@ struct spw_shard *tiny_shard_open(struct tiny_pool *tiny, uint32_t k)
                                       .ctx = tiny,
                                       .now_ns = tiny->now_ns,
                                       .io_quarantine_ns = tiny->io_quarantine_ns,
-                                      .transfers_linger = tiny->transfers_linger};
+                                      .transfers_linger = tiny->transfers_linger,
+                                      .evict = tiny->evict,
+                                      .evicting = tiny->evicting};
     struct spw_shard *shard = NULL;
     return spw_shard_open(&config, &shard, NULL) == 0 ? shard : NULL;
 }

@@ -21,6 +21,8 @@ struct tiny_pool {
     uint64_t now_ns;            /* time at which they are adopted                  */
     uint64_t io_quarantine_ns;
     bool transfers_linger;
+    enum spw_evict_policy evict;
+    void (*evicting)(void *ctx, uint32_t slot);
     void *memory;
     uint64_t bytes;
 };
