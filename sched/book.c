@@ -66,7 +66,8 @@ struct spw_open_job *spw_book_open(struct spw_book *book, enum spw_open_kind kin
 /* Asked and run jobs keep their request waiting; handed ones leave that to the caller. */
 static void count_running(struct spw_open_job *job, int change)
 {
-    if (!job->request || (job->state != SPW_OPEN_ASKED && job->state != SPW_OPEN_RUN))
+    if (!job->request || job->kind == SPW_OPEN_PROMOTE ||
+        (job->state != SPW_OPEN_ASKED && job->state != SPW_OPEN_RUN))
         return;
     job->request->running += (uint32_t)change;
     if (job->request->running == 0)

@@ -13,6 +13,8 @@
  *   HANDED   the ticket may be run by another process, whose completion never comes here: such a
  *            job is kept only for cancelling and for the loading set, and gives way when room is
  *            needed
+ *   PROMOTE  is ASKED and over when it is answered. Its request isn't kept waiting by it, and it
+ *            takes no HANDED one's place
  *   cookie   of a command: number of the job and a nonce, so an answer to a job that is no more is
  *            told from one that is
  *   pins     a private count a slot of the pool drives the pin bit in client.c: set inside the
@@ -27,8 +29,20 @@
 
 struct spw_request;
 
+/* A chunk of a request. */
+struct spw_want {
+    uint64_t at; /* its index, or a tail's boundary */
+    uint32_t group;
+    bool tail;
+};
+
 enum spw_open_state { SPW_OPEN_FREE, SPW_OPEN_ASKED, SPW_OPEN_HANDED, SPW_OPEN_RUN };
-enum spw_open_kind { SPW_OPEN_STORE = 1, SPW_OPEN_LOAD = 2, SPW_OPEN_RESET = 3 };
+enum spw_open_kind {
+    SPW_OPEN_STORE = 1,
+    SPW_OPEN_LOAD = 2,
+    SPW_OPEN_RESET = 3,
+    SPW_OPEN_PROMOTE = 4
+};
 
 struct spw_open_job {
     struct spw_link link;       /* among free, asked and run, or handed ones */
@@ -47,7 +61,10 @@ struct spw_open_job {
     uint64_t command_pos; /* of its last command in the lane                     */
     uint64_t waits_for;   /* RESET: workers that have not answered               */
     uint64_t missed;      /* RESET: workers that were down, died or refused      */
-    uint64_t incarnations[SPW_WORKERS_MAX]; /* RESET: of each that was told      */
+    uint64_t incarnations[SPW_WORKERS_MAX];   /* RESET: of each that was told      */
+    uint32_t rank;                            /* PROMOTE: that the chunks are for     */
+    uint64_t wait;                            /* PROMOTE: number of the request's     */
+    struct spw_want want[SPW_JOB_CHUNKS_MAX]; /* PROMOTE: what was asked for          */
     uint32_t pins;
     uint32_t loads;
     uint64_t pin[SPW_JOB_CHUNKS_MAX]; /* slots of the pool, shard * slots + slot */

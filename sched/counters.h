@@ -23,6 +23,8 @@
     X(defer_tail_pending, "lookups: deferred, a pending tail is worth the wait")                   \
     X(load_limit, "lookups: load, cut at a chunk whose wait ran into its limit")                   \
     X(miss_limit, "lookups: miss, at a chunk whose wait ran into its limit")                       \
+    X(load_not_promoted, "lookups: load, cut at a chunk that the tier below won't bring")          \
+    X(miss_not_promoted, "lookups: miss, at a chunk that the tier below won't bring")              \
     X(lookups, "decisions asked for")                                                              \
     X(decided, "of those, ended: load or miss")                                                    \
     X(repeated, "of those, deferred again at once: no news")                                       \
@@ -31,6 +33,8 @@
     X(waits_expired, "waits that ended by their limit")                                            \
     X(woken, "deferred requests handed out as perhaps changed")                                    \
     X(awaited, "slots marked: their stores go first")                                              \
+    X(promotes, "chunks that the tier below was asked to bring")                                   \
+    X(promotes_refused, "of those, such that won't come")                                          \
     X(probed, "chunks asked about by probes")                                                      \
     X(steps, "steps begun")                                                                        \
     X(records, "records drained from the update rings")                                            \

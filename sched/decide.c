@@ -30,6 +30,8 @@ static const char *const reason_names[SPW_REASON_COUNT] = {
     [SPW_REASON_TAIL_PENDING] = "tail_pending",
     [SPW_REASON_LOAD_LIMIT] = "load_limit",
     [SPW_REASON_MISS_LIMIT] = "miss_limit",
+    [SPW_REASON_LOAD_NOT_PROMOTED] = "load_not_promoted",
+    [SPW_REASON_MISS_NOT_PROMOTED] = "miss_not_promoted",
 };
 
 const char *spw_action_name(uint8_t action)

@@ -1,6 +1,7 @@
 /*
  * Requests that were told to wait: what they wait for, how long they may and did, which of them may
- * have changed. Private memory; written in shared memory: awaited bits (await.h), the waits' records.
+ * have changed. Private memory; written in shared memory: awaited bits (await.h), commands to bring chunks up
+ * (promote.c), the waits' records.
  *
  * A deferral watches up to eight chunks that it waits for; each record drained for one of them wakes
  * it, and so do workers that come and go, and its limit. Asked again before that, it is deferred
@@ -92,7 +93,8 @@ static uint64_t deadline(const struct spw_request *request, const struct spw_dec
     return again_ns < limit_ns ? again_ns : limit_ns;
 }
 
-static void watch(struct spw_request *request, const struct spw_decision_core *core)
+static void watch(struct spw_request *request, const struct spw_decision_core *core,
+                  uint64_t deadline_ns)
 {
     uint64_t tag[SPW_DECIDE_WAITS_MAX];
     uint32_t count = 0;
@@ -108,8 +110,7 @@ static void watch(struct spw_request *request, const struct spw_decision_core *c
             tag[count++] = key.digest[0];
     }
     request->deferral.on_chunks = count != 0;
-    spw_wakeup_wait(&request->client->wakeup, &request->waiter, tag, count,
-                    deadline(request, core));
+    spw_wakeup_wait(&request->client->wakeup, &request->waiter, tag, count, deadline_ns);
 }
 
 static void begin_wait(struct spw_request *request, const struct spw_decision_core *core)
@@ -118,7 +119,8 @@ static void begin_wait(struct spw_request *request, const struct spw_decision_co
     spw_wait_begin(&request->clock, kind_of(core->reason), stretch.first, stretch.end,
                    request->client->now_ns);
     spw_await(request, core);
-    watch(request, core);
+    bool asked = spw_promote(request, core);
+    watch(request, core, asked ? deadline(request, core) : request->client->now_ns);
 }
 
 static void count_wait(struct spw_client *client, enum spw_wait_outcome outcome, uint64_t waited_ns)
@@ -141,6 +143,7 @@ static void stop_waiting(struct spw_request *request)
 {
     request->deferral.stands = false;
     spw_await_over(request);
+    spw_promote_over(request);
     spw_wakeup_forget(&request->client->wakeup, &request->waiter);
 }
 

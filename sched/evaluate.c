@@ -3,7 +3,8 @@
  * defer.c. Written: private memory, and in client.c counters and the decision's record
  * (sched/explain.h). No system call, nothing is allocated.
  *
- * A chunk whose wait has run into its limit reads MISS, for this request alone (defer.c).
+ * A chunk whose wait has run into its limit reads MISS, for this request alone (defer.c); so does
+ * one that the tier below was asked for and won't bring (promote.c).
  */
 #include "sched/handle.h"
 
@@ -18,6 +19,7 @@ struct asker {
     int32_t given_up_group;           /* the first chunk that did, -1: none */
     uint64_t given_up_chunk;
     bool given_up_tail; /* it is a tail's */
+    bool given_up_lost; /* it won't come; else it was waited for long enough */
     struct spw_eta eta;
 };
 
@@ -38,29 +40,41 @@ static bool expired(const struct asker *asker, uint8_t verdict, uint64_t end)
            (verdict == SPW_RETRY && end <= asker->expired[SPW_WAIT_FOR_RETRY]);
 }
 
-static void note_given_up(struct asker *asker, uint32_t group, uint64_t chunk)
+/* Has it asked for this one, which won't come? */
+static bool lost(const struct asker *asker, uint8_t verdict, const struct spw_ask *ask,
+                 uint64_t word)
+{
+    const struct spw_request *request = asker->request;
+    return verdict == SPW_PENDING && request->asks.any && spw_promote_lost(request, ask, word);
+}
+
+static void note_given_up(struct asker *asker, uint32_t group, uint64_t chunk, bool is_lost)
 {
     if (asker->given_up_group >= 0)
         return;
     asker->given_up_group = (int32_t)group;
     asker->given_up_chunk = chunk;
+    asker->given_up_lost = is_lost;
 }
 
 /* In the order of the search: of a full group, what is behind a hole ends nothing. */
-static void give_up_expired(struct asker *asker, uint32_t g, uint64_t first, uint64_t count,
-                            uint8_t *verdicts)
+static void give_up(struct asker *asker, uint32_t g, uint64_t first, uint64_t count,
+                    const uint64_t *word, uint8_t *verdicts)
 {
     const struct spw_group *group = &asker->request->space->groups.group[g];
+    const struct spw_ask *ask = asker->request->keys[g].ask;
     bool full = group->kind == SPW_GROUP_FULL, hole = false;
+    ask += ask ? first : 0;
     for (uint64_t n = 0; n < count; n++) {
         uint64_t i = full ? n : count - 1 - n;
-        if (!expired(asker, verdicts[i], (first + i + 1) * group->chunk_tokens)) {
+        bool late = expired(asker, verdicts[i], (first + i + 1) * group->chunk_tokens);
+        if (!late && !lost(asker, verdicts[i], ask + i, word[i])) {
             hole = hole || (full && verdicts[i] == SPW_MISS);
             continue;
         }
         verdicts[i] = SPW_MISS;
         if (!hole)
-            note_given_up(asker, g, first + i);
+            note_given_up(asker, g, first + i, !late);
     }
 }
 
@@ -85,8 +99,9 @@ static void fetch(struct spw_lookup_source *source, uint32_t group, uint64_t fir
     struct asker *asker = asker_of(source);
     spw_replica_probe(&client->views.replica, tag, count, word);
     judge(request, tag, word, count, out_verdicts);
-    if (asker->expired[SPW_WAIT_FOR_PENDING] != 0 || asker->expired[SPW_WAIT_FOR_RETRY] != 0)
-        give_up_expired(asker, group, first, count, out_verdicts);
+    if (asker->expired[SPW_WAIT_FOR_PENDING] != 0 || asker->expired[SPW_WAIT_FOR_RETRY] != 0 ||
+        request->asks.any)
+        give_up(asker, group, first, count, word, out_verdicts);
 }
 
 static uint64_t eta(struct spw_lookup_source *source, uint32_t group, uint64_t first, uint64_t end)
@@ -122,21 +137,24 @@ static bool judge_boundary(struct asker *asker, const struct spw_boundary *bound
 {
     const struct spw_request *request = asker->request;
     const struct spw_groups *groups = &request->space->groups;
-    int32_t late = -1;
-    bool any = false, hole = false;
+    int32_t given_up = -1;
+    bool any = false, hole = false, is_lost = false;
     for (uint32_t g = 0; g < groups->count; g++) {
         uint64_t tag = boundary->group[g].digest[0];
         uint64_t word = spw_replica_get(&request->client->views.replica, tag);
         judge(request, &tag, &word, 1, &out_verdicts[g]);
         hole = hole || out_verdicts[g] == SPW_MISS;
-        if (expired(asker, out_verdicts[g], boundary->at)) {
+        bool late = expired(asker, out_verdicts[g], boundary->at);
+        if (late || lost(asker, out_verdicts[g], &boundary->group[g].ask, word)) {
             out_verdicts[g] = SPW_MISS;
-            late = (int32_t)g;
+            given_up = (int32_t)g;
+            is_lost = !late;
         }
         any = any || out_verdicts[g] != SPW_MISS;
     }
-    if (late >= 0 && !hole && asker->given_up_group < 0) {
-        note_given_up(asker, (uint32_t)late, boundary->at / groups->group[late].chunk_tokens);
+    if (given_up >= 0 && !hole && asker->given_up_group < 0) {
+        note_given_up(asker, (uint32_t)given_up,
+                      boundary->at / groups->group[given_up].chunk_tokens, is_lost);
         asker->given_up_tail = true;
     }
     return any;
@@ -171,9 +189,9 @@ static int tail_loading(struct spw_lookup_source *source, uint64_t boundary)
 
 /* ---- lookup ---------------------------------------------------------------------------------- */
 
-/* Was it a chunk waited for long enough that ended the hit, or left none? Then that one decided. */
-static void name_limit(const struct asker *asker, uint64_t computed_tokens,
-                       struct spw_decision_core *core)
+/* Was it a chunk given up that ended the hit, or left none? Then that one decided. */
+static void name_given_up(const struct asker *asker, uint64_t computed_tokens,
+                          struct spw_decision_core *core)
 {
     if (asker->given_up_group < 0)
         return;
@@ -182,9 +200,9 @@ static void name_limit(const struct asker *asker, uint64_t computed_tokens,
         if (asker->given_up_tail || /* [T7] */
             computed_tokens + core->hit_tokens > asker->given_up_chunk * group->chunk_tokens)
             return; /* read besides, left of the window found */
-        core->reason = SPW_REASON_LOAD_LIMIT;
+        core->reason = asker->given_up_lost ? SPW_REASON_LOAD_NOT_PROMOTED : SPW_REASON_LOAD_LIMIT;
     } else if (core->reason == SPW_REASON_GROUP_MISS || core->reason == SPW_REASON_SHORT) {
-        core->reason = SPW_REASON_MISS_LIMIT;
+        core->reason = asker->given_up_lost ? SPW_REASON_MISS_NOT_PROMOTED : SPW_REASON_MISS_LIMIT;
     } else {
         return;
     }
@@ -228,6 +246,7 @@ static int decide(struct spw_request *request, uint64_t computed_tokens, bool ru
     asker.request = request;
     asker.given_up_group = -1;
     asker.given_up_tail = false;
+    asker.given_up_lost = false;
     asker.eta.seen = 0;
     spw_defer_pause(request, asker.expired);
     say_how(request, computed_tokens, running, &in);
@@ -237,7 +256,7 @@ static int decide(struct spw_request *request, uint64_t computed_tokens, bool ru
     }
     int rc = spw_decide(&in, &asker.source, out_core);
     if (rc == 0)
-        name_limit(&asker, computed_tokens, out_core);
+        name_given_up(&asker, computed_tokens, out_core);
     return rc;
 }
 

@@ -8,6 +8,7 @@
  *   evaluate.c  lookups                                      defer.c     deferred requests
  *   probe.c     verdicts without a decision                  touch.c     recency
  *   await.c     marks of awaited stores, ETA                 wakeup.c    which may have changed
+ *   promote.c   chunks that the tier below is asked for
  *   book.c      open jobs, pins, chunks being loaded         store.c, load.c, run.c  commands
  *   reap.c      completions                                  news.c      changes, counters, info
  *
@@ -118,11 +119,19 @@ struct spw_space {
     struct spw_judge judge;
 };
 
+/* What became of a chunk in the wait that goes on; bit r: for rank r. */
+struct spw_ask {
+    uint32_t asked;   /* its worker was asked to bring it              */
+    uint32_t settled; /* and has answered                              */
+    uint32_t refused; /* that it won't come                            */
+};
+
 /* Chunk keys of one group, in order. Tags lie together: they are what a probe reads. */
 struct spw_keys {
-    uint64_t *tag;    /* digest[0] */
-    uint64_t *second; /* digest[1] */
-    uint8_t *key;     /* the engine's own, key_bytes each */
+    uint64_t *tag;       /* digest[0] */
+    uint64_t *second;    /* digest[1] */
+    uint8_t *key;        /* the engine's own, key_bytes each */
+    struct spw_ask *ask; /* NULL: the pool has no tier below */
     uint32_t key_bytes;
     uint64_t count;
     uint64_t room;
@@ -131,6 +140,7 @@ struct spw_keys {
 struct spw_boundary_key {
     uint64_t digest[2];
     uint8_t key[SPW_MAX_KEY_BYTES];
+    struct spw_ask ask;
 };
 
 /* Keys of the objects that end at a boundary inside a chunk, one a group. */
@@ -141,6 +151,14 @@ struct spw_boundary {
 };
 
 #define SPW_BOUNDARIES_MAX 64u
+
+/* What a request has asked the tier below for, in the wait that goes on. */
+struct spw_asks {
+    bool any;
+    uint64_t wait;                                /* its number                      */
+    uint64_t settled_step;                        /* in which the last answer came   */
+    struct spw_chunk_range range[SPW_MAX_GROUPS]; /* no others were */
+};
 
 /* A request that was told to wait. */
 struct spw_deferral {
@@ -173,6 +191,7 @@ struct spw_request {
     struct spw_wait_sample sample;
     struct spw_waiter waiter;
     struct spw_marks marks;
+    struct spw_asks asks;
 };
 
 /* Options and results that may grow later: those of a caller built with an earlier header end
@@ -226,6 +245,20 @@ void spw_defer_settle(struct spw_request *request, const struct spw_decision_cor
 void spw_defer_cancel(struct spw_request *request);
 /** A transfer of this request has ended. */
 void spw_defer_transfer_ended(struct spw_request *request);
+
+/* ---- promote.c ------------------------------------------------------------------------------- */
+
+/** Ask for what the deferral @core waits for that is only below, as far as the lanes have room; its
+ * verdicts and words are still in the scratch. False: look again at the next step. */
+bool spw_promote(struct spw_request *request, const struct spw_decision_core *core);
+/** Is a chunk whose word is @word not to be waited for: it is only below, and its worker said it
+ * won't come, or it did and is gone again? @ask of a request that has asked for any. */
+bool spw_promote_lost(const struct spw_request *request, const struct spw_ask *ask, uint64_t word);
+/** The wait is over: what was asked for in it counts no more. Any number of times. */
+void spw_promote_over(struct spw_request *request);
+/** An answer, or NULL: its worker is dead. Ends @job and wakes its request. */
+void spw_promote_settle(struct spw_client *client, struct spw_open_job *job,
+                        const struct spw_done *done);
 
 /* ---- space.c, request.c ---------------------------------------------------------------------- */
 

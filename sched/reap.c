@@ -14,6 +14,9 @@ static bool answers(const struct spw_open_job *job, const struct spw_done *done,
     if (job->kind == SPW_OPEN_RESET)
         return done->kind == SPW_DONE_RESET && job->waits_for >> k & 1 &&
                (uint32_t)job->incarnations[k] == done->incarnation;
+    if (job->kind == SPW_OPEN_PROMOTE)
+        return done->kind == SPW_DONE_PROMOTE && job->worker == k &&
+               (uint32_t)job->incarnation == done->incarnation;
     bool store = job->kind == SPW_OPEN_STORE;
     uint32_t most = job->state == SPW_OPEN_ASKED ? job->chunks : SPW_JOB_CHUNKS_MAX;
     uint8_t kind = job->state == SPW_OPEN_ASKED ? (store ? SPW_DONE_RESERVE : SPW_DONE_BEGIN)
@@ -126,6 +129,10 @@ static uint32_t take_answer(struct spw_client *client, uint32_t k, const struct 
     }
     if (job->kind == SPW_OPEN_RESET)
         return take_reset(client, job, k, done->status == 0, out);
+    if (job->kind == SPW_OPEN_PROMOTE) {
+        spw_promote_settle(client, job, done);
+        return 0;
+    }
     return job->state == SPW_OPEN_ASKED ? take_first(client, job, done, out)
                                         : take_second(client, job, done, out);
 }
@@ -172,6 +179,10 @@ static uint32_t end_if_dead(struct spw_client *client, struct spw_open_job *job,
         return end_dead_reset(client, job, fate, out);
     if (!is_over(&fate[job->worker], job->incarnation))
         return 0;
+    if (job->kind == SPW_OPEN_PROMOTE) {
+        spw_promote_settle(client, job, NULL);
+        return 0;
+    }
     bool told = job->state == SPW_OPEN_RUN || (job->state == SPW_OPEN_ASKED && !job->doomed);
     if (told) {
         *out = completion_of(job, -EOWNERDEAD);

@@ -97,4 +97,10 @@ static inline uint64_t spw_replica_pending(uint64_t word)
     return word & ~(word >> 1) & SPW_REPLICA_LOW_BITS;
 }
 
+/** Those that say COLD. */
+static inline uint64_t spw_replica_cold(uint64_t word)
+{
+    return word & word >> 1 & SPW_REPLICA_LOW_BITS;
+}
+
 #endif

@@ -37,7 +37,7 @@ static int grow_scratch(struct spw_client *client, uint32_t group, uint64_t room
     return 0;
 }
 
-static int grow_keys(struct spw_keys *keys, uint64_t room)
+static int grow_keys(struct spw_keys *keys, uint64_t room, bool below)
 {
     if (room <= keys->room)
         return 0;
@@ -45,6 +45,10 @@ static int grow_keys(struct spw_keys *keys, uint64_t room)
         grow(&keys->second, room, sizeof(*keys->second)) < 0 ||
         grow(&keys->key, room, keys->key_bytes) < 0)
         return -ENOMEM;
+    if (below && grow(&keys->ask, room, sizeof(*keys->ask)) < 0)
+        return -ENOMEM;
+    if (below)
+        memset(keys->ask + keys->count, 0, (room - keys->count) * sizeof(*keys->ask));
     keys->room = room;
     return 0;
 }
@@ -88,11 +92,12 @@ void spw_request_free(struct spw_request *request)
     spw_list_remove(&request->link);
     request->client->requests_open--;
     spw_wakeup_forget(&request->client->wakeup, &request->waiter);
-    free(request->marks.slot);
+    spw_marks_fini(&request->marks);
     for (uint32_t g = 0; g < SPW_MAX_GROUPS; g++) {
         free(request->keys[g].tag);
         free(request->keys[g].second);
         free(request->keys[g].key);
+        free(request->keys[g].ask);
     }
     for (uint32_t i = 0; i < request->boundaries; i++)
         free(request->boundary[i]);
@@ -110,8 +115,6 @@ uint64_t spw_request_tag(const struct spw_request *request)
 static int grow_marks(struct spw_request *request)
 {
     uint64_t chunks = request->space->groups.count;
-    if (request->space->no_await)
-        return 0;
     for (uint32_t g = 0; g < request->space->groups.count; g++)
         chunks += request->keys[g].room;
     return spw_marks_grow(&request->marks, chunks, request->space->ranks);
@@ -132,7 +135,8 @@ static int prepare_keys(struct spw_request *request, uint32_t group, uint32_t ke
     if (room > keys->room) {
         uint64_t more = keys->room + keys->room / 2;
         more = more > expect ? more : expect;
-        if (grow_keys(keys, room > more ? room : more) < 0)
+        if (grow_keys(keys, room > more ? room : more,
+                      request->client->pool.geometry.cold_chunks != 0) < 0)
             return -ENOMEM;
     }
     if (grow_marks(request) < 0)
@@ -212,6 +216,7 @@ int spw_request_boundary(struct spw_request *request, uint64_t boundary, const v
     mine->at = boundary;
     mine->key_bytes = key_bytes;
     for (uint32_t g = 0; g < groups; g++) {
+        mine->group[g].ask = (struct spw_ask){0};
         memcpy(mine->group[g].key, (const uint8_t *)keys + g * key_bytes, key_bytes);
         spw_chunk_digest(request->space->number, g, mine->group[g].key, key_bytes,
                          mine->group[g].digest);

@@ -9,7 +9,7 @@
 enum spw_verdict {
     SPW_MISS = 0,    /* stored nowhere                                   */
     SPW_HIT = 1,     /* readable now                                     */
-    SPW_PENDING = 2, /* present, its write hasn't ended                  */
+    SPW_PENDING = 2, /* present, its write hasn't ended, or only below   */
     SPW_RETRY = 3,   /* not known yet: a lower tier has still to answer  */
 };
 
@@ -49,6 +49,9 @@ enum spw_reason {
     /* after a wait that ran into its limit: such a chunk reads MISS for this request    */
     SPW_REASON_LOAD_LIMIT, /* load, cut before such a chunk                              */
     SPW_REASON_MISS_LIMIT, /* miss, for such a chunk                                     */
+    /* the tier below has a chunk and won't bring it: it reads MISS for this request     */
+    SPW_REASON_LOAD_NOT_PROMOTED, /* load, cut before such a chunk                       */
+    SPW_REASON_MISS_NOT_PROMOTED, /* miss, for such a chunk                              */
     SPW_REASON_COUNT
 };
 
@@ -59,7 +62,7 @@ enum spw_wait_outcome {
     SPW_WAIT_EXPIRED = 2,   /* by its limit                                              */
     SPW_WAIT_CANCELLED = 3, /* the request was finished                                  */
     SPW_WAIT_RETRY = 4,     /* what wasn't known turned out to be missing                */
-    SPW_WAIT_LOST = 5,      /* what was pending failed, or went away                     */
+    SPW_WAIT_LOST = 5,      /* what was pending failed, went away, or isn't brought      */
     SPW_WAIT_OUTCOMES
 };
 

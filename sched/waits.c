@@ -70,6 +70,8 @@ enum spw_wait_outcome spw_wait_outcome_of(enum spw_action action, enum spw_reaso
 {
     if (reason == SPW_REASON_LOAD_LIMIT || reason == SPW_REASON_MISS_LIMIT)
         return SPW_WAIT_EXPIRED;
+    if (reason == SPW_REASON_LOAD_NOT_PROMOTED || reason == SPW_REASON_MISS_NOT_PROMOTED)
+        return SPW_WAIT_LOST;
     if (reason == SPW_REASON_CUT || reason == SPW_REASON_LEADING_PENDING)
         return SPW_WAIT_CUT;
     if (action == SPW_ACTION_LOAD)

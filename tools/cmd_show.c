@@ -147,7 +147,8 @@ static void gather_clients(const struct spw_pool *pool, struct spw_show_view *ou
 static void gather_totals(const struct spw_pool *pool, struct spw_show_view *out)
 {
     static const enum spw_client_counter hits[] = {SPW_CLIENT_load_complete, SPW_CLIENT_load_cut,
-                                                   SPW_CLIENT_load_tail, SPW_CLIENT_load_limit};
+                                                   SPW_CLIENT_load_tail, SPW_CLIENT_load_limit,
+                                                   SPW_CLIENT_load_not_promoted};
     struct spw_show_totals *totals = &out->totals;
     for (uint32_t c = 0; c < pool->geometry.clients; c++) {
         const struct spw_client_head *head = pool->client[c].head;
