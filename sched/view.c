@@ -48,6 +48,7 @@ static void start_over(struct spw_views *views, struct spw_view *view)
 
 /* ---- what a chunk now is --------------------------------------------------------------------- */
 
+/* BACKED says nothing of its key: a slot does. */
 static enum spw_replica_state replica_state(uint32_t state)
 {
     return state == SPW_READY     ? SPW_REPLICA_READY
@@ -152,12 +153,13 @@ static uint32_t read_entries(const struct spw_views *views, const struct spw_vie
     for (uint32_t slot = first; slot < first + count; slot++) {
         uint32_t state;
         uint64_t tag;
+        enum spw_replica_state now;
         /* a dead writer's entry, or one of no sense, is absent */
         if (spw_table_state(&view->table, slot, &state, &tag) < 0 ||
-            replica_state(state) == SPW_REPLICA_ABSENT)
+            (now = replica_state(state)) == SPW_REPLICA_ABSENT)
             continue;
         spw_replica_prefetch(&views->replica, tag);
-        out[found++] = (struct found){tag, replica_state(state)};
+        out[found++] = (struct found){tag, now};
     }
     return found;
 }

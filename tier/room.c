@@ -143,7 +143,8 @@ static void fill_slot(struct spw_shard *shard, uint32_t slot, const struct spw_c
         .slot = slot,
     };
     spw_slot_list_remove(&shard->free, slot);
-    spw_below_slot_comes(shard, slot, key);
+    if (shard->below.id_of)
+        spw_below_slot_comes(shard, slot, key);
     spw_shard_change(shard, &copy, SPW_FILLING, key->key);
     shard->filling++;
 }

@@ -73,7 +73,7 @@ void spw_shard_change(struct spw_shard *shard, struct spw_entry_copy *copy, uint
     copy->version = spw_news_position(shard);
     if (to == SPW_READY)
         copy->fill = copy->version;
-    if (to == SPW_RETIRED)
+    if (to == SPW_RETIRED && shard->below.id_of)
         spw_below_slot_goes(shard, copy->slot, &update);
     spw_table_write(&shard->table, copy->slot, copy, key);
     SPW_CRASH_POINT("shard.table_written");

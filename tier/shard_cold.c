@@ -165,7 +165,7 @@ void spw_shard_cold_remove(struct spw_shard *shard, uint32_t id)
 void spw_below_slot_comes(struct spw_shard *shard, uint32_t slot, const struct spw_chunk_key *key)
 {
     struct spw_entry_copy entry;
-    if (!shard->below.id_of || spw_table_find_below(&shard->table.view, key, &entry) < 0)
+    if (spw_table_find_below(&shard->table.view, key, &entry) < 0)
         return;
     write_entry(shard, &entry, SPW_BACKED, NULL);
     link_slot(shard, entry.slot - shard->slots, slot);
@@ -175,7 +175,7 @@ void spw_below_slot_comes(struct spw_shard *shard, uint32_t slot, const struct s
 void spw_below_slot_goes(struct spw_shard *shard, uint32_t slot, struct spw_update *update)
 {
     struct spw_entry_copy entry;
-    uint32_t id = shard->below.id_of ? shard->below.id_of[slot] : SPW_NO_SLOT_ID;
+    uint32_t id = shard->below.id_of[slot];
     if (id == SPW_NO_SLOT_ID)
         return;
     read_own(shard, id, false, &entry);

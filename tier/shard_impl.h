@@ -93,9 +93,9 @@ enum spw_reserve_result spw_shard_give_slot(struct spw_shard *shard,
 /** 0 or -ENOMEM. */
 int spw_below_init(struct spw_shard *shard);
 void spw_below_fini(struct spw_shard *shard);
-/** @slot is about to be FILLING with @key: its entry below, if there is one, becomes BACKED. */
+/** Where there is a tier below: @slot is about to be FILLING with @key: its entry below, if there is one, becomes BACKED. */
 void spw_below_slot_comes(struct spw_shard *shard, uint32_t slot, const struct spw_chunk_key *key);
-/** Live @slot is about to be RETIRED: its entry below, if there is one, becomes COLD, and that is
+/** Likewise: live @slot is about to be RETIRED: its entry below, if there is one, becomes COLD, and that is
  * what @update, the record of the change, says of the key then. */
 void spw_below_slot_goes(struct spw_shard *shard, uint32_t slot, struct spw_update *update);
 

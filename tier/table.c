@@ -102,8 +102,8 @@ static void copy_key(const struct spw_entry_key *key, uint8_t out[SPW_KEY_BYTES_
 }
 
 /* May entry @slot be in this state, with a key of such a length? */
-static bool entry_sane(const struct spw_table_view *view, uint32_t slot, uint32_t state,
-                       uint32_t key_bytes)
+static inline bool entry_sane(const struct spw_table_view *view, uint32_t slot, uint32_t state,
+                              uint32_t key_bytes)
 {
     if (key_bytes > SPW_KEY_BYTES_MAX)
         return false;
@@ -175,38 +175,25 @@ static bool same_chunk(const struct spw_entry_copy *entry, const struct spw_chun
            entry->key_bytes == key->key_bytes && !memcmp(entry->key, key->key, key->key_bytes);
 }
 
-/* Cells of @tag in probe order, of entries [first, first + count) alone. */
+/* Cells of @tag in probe order. */
 struct probe {
-    uint32_t first;
-    uint32_t count;
     uint32_t bucket;
     uint32_t cell;
     uint32_t passed;
 };
 
-static struct probe probe_slots(const struct spw_table_view *view, uint64_t tag)
-{
-    return (struct probe){.count = view->slots, .bucket = home_bucket(view, tag)};
-}
-
-static struct probe probe_below(const struct spw_table_view *view, uint64_t tag)
-{
-    return (struct probe){.first = view->slots,
-                          .count = view->entries - view->slots,
-                          .bucket = home_bucket(view, tag)};
-}
-
-/* Next entry whose cell has @tag, from @at on; false at the end of the probe. */
-static bool probe_next(const struct spw_table_view *view, uint64_t tag, struct probe *at,
-                       uint32_t *out_slot)
+/* Next entry among [first, first + count) whose cell has @tag, from @at on; false at the end of the
+ * probe. */
+static inline bool probe_next(const struct spw_table_view *view, uint64_t tag, struct probe *at,
+                              uint32_t first, uint32_t count, uint32_t *out_number)
 {
     while (at->passed < view->buckets) {
         const struct spw_index_bucket *line = &view->index[at->bucket];
         while (at->cell < BUCKET_CELLS) {
             /* [TB-2] acquire: the entry is whole */
             uint64_t cell = spw_load_acquire(&line->cell[at->cell++]);
-            if (cell_tag_is(cell, tag) && (uint32_t)cell - 1 - at->first < at->count) {
-                *out_slot = (uint32_t)cell - 1;
+            if (cell_tag_is(cell, tag) && (uint32_t)cell - 1 - first < count) {
+                *out_number = (uint32_t)cell - 1;
                 return true;
             }
         }
@@ -218,6 +205,18 @@ static bool probe_next(const struct spw_table_view *view, uint64_t tag, struct p
         at->passed++;
     }
     return false;
+}
+
+static bool next_slot(const struct spw_table_view *view, uint64_t tag, struct probe *at,
+                      uint32_t *out_slot)
+{
+    return probe_next(view, tag, at, 0, view->slots, out_slot);
+}
+
+static bool next_below(const struct spw_table_view *view, uint64_t tag, struct probe *at,
+                       uint32_t *out_number)
+{
+    return probe_next(view, tag, at, view->slots, view->entries - view->slots, out_number);
 }
 
 /* What a probe has come across so far. */
@@ -254,9 +253,9 @@ int spw_table_find(const struct spw_table_view *view, const struct spw_chunk_key
         return -ENOENT;
     struct spw_entry_copy best;
     struct finding found = {.key = key, .best = &best};
-    struct probe at = probe_slots(view, key->digest[0]);
+    struct probe at = {.bucket = home_bucket(view, key->digest[0])};
     uint32_t slot;
-    while (!found.ready && probe_next(view, key->digest[0], &at, &slot))
+    while (!found.ready && next_slot(view, key->digest[0], &at, &slot))
         consider(view, slot, &found);
     if (found.unclear && !found.ready)
         return -EAGAIN;
@@ -269,10 +268,10 @@ int spw_table_find(const struct spw_table_view *view, const struct spw_chunk_key
 int spw_table_find_filling(const struct spw_table_view *view, const uint64_t digest[2],
                            struct spw_entry_copy *out_entry)
 {
-    struct probe at = probe_slots(view, digest[0]);
+    struct probe at = {.bucket = home_bucket(view, digest[0])};
     bool unclear = false;
     uint32_t slot;
-    while (probe_next(view, digest[0], &at, &slot)) {
+    while (next_slot(view, digest[0], &at, &slot)) {
         struct spw_entry_copy entry;
         int rc = spw_table_read(view, slot, false, &entry);
         unclear = unclear || rc == -EAGAIN;
@@ -288,10 +287,10 @@ int spw_table_find_filling(const struct spw_table_view *view, const uint64_t dig
 int spw_table_find_below(const struct spw_table_view *view, const struct spw_chunk_key *key,
                          struct spw_entry_copy *out_entry)
 {
-    struct probe at = probe_below(view, key->digest[0]);
+    struct probe at = {.bucket = home_bucket(view, key->digest[0])};
     bool unclear = false;
     uint32_t number;
-    while (probe_next(view, key->digest[0], &at, &number)) {
+    while (next_below(view, key->digest[0], &at, &number)) {
         struct spw_entry_copy entry;
         int rc = spw_table_read(view, number, true, &entry);
         unclear = unclear || rc == -EAGAIN;
@@ -347,9 +346,9 @@ void spw_table_place(struct spw_table *table, uint32_t slot, uint64_t place_byte
 
 int64_t spw_table_live(const struct spw_table *table, const struct spw_chunk_key *key)
 {
-    struct probe at = probe_slots(&table->view, key->digest[0]);
+    struct probe at = {.bucket = home_bucket(&table->view, key->digest[0])};
     uint32_t slot;
-    while (probe_next(&table->view, key->digest[0], &at, &slot)) {
+    while (next_slot(&table->view, key->digest[0], &at, &slot)) {
         struct spw_entry_copy entry;
         copy_fields(&table->view.entry[slot], &entry);
         if (!spw_entry_live(entry.state))
@@ -363,9 +362,9 @@ int64_t spw_table_live(const struct spw_table *table, const struct spw_chunk_key
 
 int64_t spw_table_cold(const struct spw_table *table, uint64_t tag)
 {
-    struct probe at = probe_below(&table->view, tag);
+    struct probe at = {.bucket = home_bucket(&table->view, tag)};
     uint32_t slot;
-    while (probe_next(&table->view, tag, &at, &slot)) {
+    while (next_below(&table->view, tag, &at, &slot)) {
         const struct spw_entry *entry = &table->view.entry[slot];
         if (spw_load_relaxed(&entry->digest[0]) == tag &&
             SPW_PACKED_STATE(spw_load_relaxed(&entry->packed)) == SPW_COLD)
@@ -376,9 +375,9 @@ int64_t spw_table_cold(const struct spw_table *table, uint64_t tag)
 
 int64_t spw_table_by_tag(const struct spw_table *table, uint64_t tag, uint32_t except)
 {
-    struct probe at = probe_slots(&table->view, tag);
+    struct probe at = {.bucket = home_bucket(&table->view, tag)};
     uint32_t slot;
-    while (probe_next(&table->view, tag, &at, &slot)) {
+    while (next_slot(&table->view, tag, &at, &slot)) {
         const struct spw_entry *entry = &table->view.entry[slot];
         if (slot != except && spw_load_relaxed(&entry->digest[0]) == tag &&
             spw_entry_live(SPW_PACKED_STATE(spw_load_relaxed(&entry->packed))))

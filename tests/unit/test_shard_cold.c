@@ -311,6 +311,33 @@ Test(shard_cold, promotions_are_refused_at_their_share_and_without_a_slot)
     stop();
 }
 
+/* The worker puts a victim down at the last moment, and that takes the place of what is read up. */
+static void victim_takes_place(void *ctx, uint32_t slot)
+{
+    (void)slot;
+    spw_shard_cold_remove(*(struct spw_shard **)ctx, 0);
+}
+
+Test(shard_cold, a_promotion_whose_chunk_goes_for_its_victim_s_sake_is_refused)
+{
+    start();
+    struct spw_shard_config config = {.pool = &tiny.pool,
+                                      .fence_limit_ns = TINY_FENCE_NS,
+                                      .evicting = victim_takes_place,
+                                      .ctx = &shard};
+    uint32_t slot;
+    spw_shard_close(shard);
+    cr_assert_eq(spw_shard_open(&config, &shard, NULL), 0);
+    for (uint64_t n = 0; n < CAPACITY; n++)
+        cr_assert_neq(tiny_store(shard, n), UINT32_MAX);
+    cr_assert_eq(tiny_cold_add(shard, 0, 50), 0);
+    enum spw_reserve_result result = spw_shard_promote(shard, 0, SLOTS, &slot);
+    cr_assert_eq(result, SPW_NO_SLOT);
+    cr_assert_eq(seen(50), SPW_REPLICA_ABSENT);
+    cr_assert_eq(spw_shard_held(shard), 0);
+    stop();
+}
+
 /* ---- adoption -------------------------------------------------------------------------------- */
 
 static void adopt_again(void)
