@@ -229,8 +229,9 @@ struct spw_decision {
  *
  * A deferred request is deferred again at once (repeated = 1) while nothing that it waits for has
  * changed; spw_woken() tells which have. A chunk that was a HIT and is evicted meanwhile is noticed
- * when that settles. The stores it waits for go first at their workers until it is decided,
- * cancelled or finished.
+ * when that settles. The stores and promotions it waits for go first at their workers until it is decided,
+ * cancelled or finished. Of these chunks those that only the tier below has are asked for; if they
+ * can't be brought, they read MISS for this request (spw_completions() takes in the answers).
  */
 SPW_API int spw_lookup(struct spw_request *request, uint64_t computed_tokens, int in_flight,
                        struct spw_decision *out_decision);
@@ -387,7 +388,8 @@ struct spw_change {
 };
 
 /** Changes gathered by spw_step_begin(), oldest first; what is there when the client attaches is
- * told by probes alone. -EOVERFLOW: some were lost (ring lapped, a worker restarted, or too many
+ * told by probes alone. They speak of host memory: a chunk that goes to the tier below is REMOVED, and
+ * STORED when it has come back; a probe shows it as PENDING in between. -EOVERFLOW: some were lost (ring lapped, a worker restarted, or too many
  * between two reads): told once; take a new picture by spw_probe(). */
 SPW_API int spw_changes(struct spw_client *client, struct spw_change *out, uint32_t max);
 SPW_API uint32_t spw_space_number(const struct spw_space *space);

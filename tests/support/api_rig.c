@@ -1,6 +1,9 @@
 /* The tiny pool of api_rig.h. */
 #include "tests/support/api_rig.h"
 
+#include "tier/shard_cold.h"
+#include "tier/worker_impl.h"
+
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -272,6 +275,106 @@ void api_store(struct api *api, struct spw_client *client, struct spw_space *spa
         assert(done.kind == SPW_COMPLETION_STORED && done.status == 0 && done.mask == 0);
     }
     spw_request_finish(request);
+}
+
+/* ---- a tier below ---------------------------------------------------------------------------- */
+
+static struct spw_chunk_key key_of(struct spw_space *space, uint32_t group, uint64_t number,
+                                   uint8_t bytes[RIG_KEY_BYTES])
+{
+    struct spw_chunk_key key = {
+        .space = spw_space_number(space), .group = group, .key_bytes = API_KEY_BYTES, .key = bytes};
+    rig_key(0, number, bytes);
+    spw_chunk_digest(key.space, group, bytes, API_KEY_BYTES, key.digest);
+    return key;
+}
+
+uint64_t api_tag(struct spw_space *space, uint32_t group, uint64_t number)
+{
+    uint8_t bytes[RIG_KEY_BYTES];
+    return key_of(space, group, number, bytes).digest[0];
+}
+
+void api_cold_add(struct api *api, struct spw_space *space, uint32_t k, uint32_t id, uint32_t group,
+                  uint64_t number)
+{
+    uint8_t bytes[RIG_KEY_BYTES];
+    struct spw_chunk_key key = key_of(space, group, number, bytes);
+    int rc = spw_shard_cold_add(api->rig.worker[k]->shard, id, &key, k, 2 * RIG_BLOCK_BYTES);
+    assert(rc == 0);
+    (void)rc;
+    spw_shard_flush(api->rig.worker[k]->shard);
+}
+
+static uint32_t number_of(struct spw_client *client)
+{
+    struct spw_info info = {.size_bytes = sizeof(info)};
+    int rc = spw_get_info(client, &info);
+    assert(rc == 0);
+    (void)rc;
+    return info.client;
+}
+
+bool api_take_promote(struct api *api, struct spw_client *client, uint32_t k,
+                      struct api_promote *out)
+{
+    struct spw_lane_consumer *lane = &api->rig.worker[k]->client[number_of(client)].commands;
+    while (spw_lane_peek(lane, &out->command)) {
+        bool found = out->command.op == SPW_CMD_PROMOTE;
+        for (uint32_t i = 0; found && i < out->command.count; i += SPW_TOUCHES_PER_SLOT) {
+            uint32_t left = out->command.count - i;
+            uint32_t n = left < SPW_TOUCHES_PER_SLOT ? left : SPW_TOUCHES_PER_SLOT;
+            int rc = spw_lane_read(lane, 1 + i / SPW_TOUCHES_PER_SLOT, &out->tag[i],
+                                   n * (uint32_t)sizeof(uint64_t));
+            assert(rc == 0);
+            (void)rc;
+        }
+        spw_lane_release(lane, 1u + out->command.body_slots);
+        if (found)
+            return true;
+    }
+    return false;
+}
+
+void api_answer_promote(struct api *api, struct spw_client *client, uint32_t k,
+                        const struct api_promote *promote, uint64_t mask)
+{
+    struct spw_lane_producer *lane = &api->rig.worker[k]->client[number_of(client)].completions;
+    const struct spw_done done = {
+        .kind = SPW_DONE_PROMOTE,
+        .count = promote->command.count,
+        .generation = promote->command.generation,
+        .incarnation = promote->command.incarnation,
+        .cookie = promote->command.cookie,
+        .mask = mask,
+    };
+    uint32_t room = spw_lane_room(lane, 1);
+    assert(room > 0);
+    (void)room;
+    spw_lane_write(lane, 0, &done, sizeof(done));
+    spw_lane_send(lane, 1);
+}
+
+uint32_t api_promote_begin(struct api *api, uint32_t k, uint32_t id, uint64_t place_bytes)
+{
+    struct spw_shard *shard = api->rig.worker[k]->shard;
+    uint32_t slot = 0;
+    enum spw_reserve_result result = spw_shard_promote(shard, id, UINT32_MAX, &slot);
+    assert(result == SPW_RESERVED);
+    (void)result;
+    spw_shard_place(shard, slot, place_bytes | SPW_PLACE_PROMOTION);
+    spw_shard_flush(shard);
+    return slot;
+}
+
+void api_promote_end(struct api *api, uint32_t k, uint32_t slot, bool well)
+{
+    struct spw_shard *shard = api->rig.worker[k]->shard;
+    if (well)
+        spw_shard_ready(shard, slot);
+    else
+        spw_shard_retire(shard, slot);
+    spw_shard_flush(shard);
 }
 
 struct spw_decision api_lookup(struct spw_client *client, struct spw_request *request)

@@ -61,6 +61,28 @@ int api_run(struct spw_client *client, const struct spw_ticket *ticket, uint32_t
 void api_store(struct api *api, struct spw_client *client, struct spw_space *space, uint32_t ranks,
                uint64_t first, uint32_t chunks);
 
+/* ---- a tier below, played by the test: the workers' passes know nothing of it ---------------- */
+
+/** A command that asks worker @k for chunks, taken from its lane. */
+struct api_promote {
+    struct spw_command command;
+    uint64_t tag[SPW_JOB_CHUNKS_MAX];
+};
+
+/** Key @number of @group is below worker @k under @id, a part of rank @k. */
+void api_cold_add(struct api *api, struct spw_space *space, uint32_t k, uint32_t id, uint32_t group,
+                  uint64_t number);
+uint64_t api_tag(struct spw_space *space, uint32_t group, uint64_t number);
+/** Take the next such command of @client; others on the way are dropped. False: there is none. */
+bool api_take_promote(struct api *api, struct spw_client *client, uint32_t k,
+                      struct api_promote *out);
+/** Answer it: the chunks of @mask will not come. */
+void api_answer_promote(struct api *api, struct spw_client *client, uint32_t k,
+                        const struct api_promote *promote, uint64_t mask);
+/** @id gets a slot, @place_bytes into the promotions; then its read ends, well or not. */
+uint32_t api_promote_begin(struct api *api, uint32_t k, uint32_t id, uint64_t place_bytes);
+void api_promote_end(struct api *api, uint32_t k, uint32_t slot, bool well);
+
 /** A lookup in a step of its own. */
 struct spw_decision api_lookup(struct spw_client *client, struct spw_request *request);
 /** Value of a counter by its name. */

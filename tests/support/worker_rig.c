@@ -75,7 +75,8 @@ void rig_open(struct rig *rig, const struct rig_config *config)
         .gate_records = 8,
         .command_slots = or_default(config->command_slots, 256),
         .completion_slots = or_default(config->completion_slots, 64),
-        .index_buckets = spw_table_buckets(slots),
+        .index_buckets = spw_table_buckets(slots + config->cold_chunks),
+        .cold_chunks = config->cold_chunks,
         .kv_blocks = RIG_BLOCKS,
         .kv_block_bytes = RIG_BLOCK_BYTES,
     };

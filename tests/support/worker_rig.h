@@ -28,6 +28,7 @@
 struct rig_config {
     uint32_t workers;
     uint32_t capacity;
+    uint32_t cold_chunks; /* entries for a tier below */
     uint32_t command_slots;
     uint32_t completion_slots;
     uint32_t queue_chunks;
