@@ -43,6 +43,11 @@ int spw_io_core_init(struct spw_io_core *core, const struct spw_io_config *confi
         append(&core->free, &core->slot[i]);
     pthread_mutex_init(&core->lock, NULL);
     pthread_cond_init(&core->more, NULL);
+    pthread_condattr_t clock;
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&core->left, &clock);
+    pthread_condattr_destroy(&clock);
     return 0;
 }
 
@@ -50,6 +55,7 @@ void spw_io_core_fini(struct spw_io_core *core)
 {
     if (!core->slot)
         return;
+    pthread_cond_destroy(&core->left);
     pthread_cond_destroy(&core->more);
     pthread_mutex_destroy(&core->lock);
     free(core->slot);
@@ -83,46 +89,48 @@ static void *carry_out(void *arg)
         pthread_mutex_lock(&core->lock);
     }
     pthread_mutex_unlock(&core->lock);
+    spw_io_core_leave(core);
     return NULL;
 }
 
-int spw_io_core_thread(pthread_t *out_thread, void *(*run)(void *arg), void *arg)
+int spw_io_core_run(struct spw_io_core *core, void *(*run)(void *arg), void *arg)
 {
     sigset_t quiet, before;
+    int rc = ECANCELED;
     sigfillset(&quiet);
     sigdelset(&quiet, SIGSEGV); /* what a thread does itself stays its own */
     sigdelset(&quiet, SIGBUS);
     sigdelset(&quiet, SIGILL);
     sigdelset(&quiet, SIGFPE);
     sigdelset(&quiet, SIGSYS);
-    pthread_sigmask(SIG_BLOCK, &quiet, &before);
-    int rc = pthread_create(out_thread, NULL, run, arg);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_mutex_lock(&core->lock);
+    if (!core->stopping && core->threads < SPW_IO_THREADS_MAX) {
+        pthread_sigmask(SIG_BLOCK, &quiet, &before);
+        rc = pthread_create(&core->thread[core->threads], NULL, run, arg);
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+    }
+    if (rc == 0) {
+        core->threads++;
+        core->running++;
+    }
+    pthread_mutex_unlock(&core->lock);
     return -rc;
+}
+
+void spw_io_core_leave(struct spw_io_core *core)
+{
+    pthread_mutex_lock(&core->lock);
+    core->running--;
+    pthread_cond_signal(&core->left);
+    pthread_mutex_unlock(&core->lock);
 }
 
 int spw_io_core_start(struct spw_io_core *core, uint32_t count)
 {
     int rc = 0;
-    pthread_mutex_lock(&core->lock);
-    for (uint32_t i = 0;
-         rc == 0 && i < count && core->threads < SPW_IO_THREADS_MAX && !core->stopping; i++) {
-        rc = spw_io_core_thread(&core->thread[core->threads], carry_out, core);
-        core->threads += rc == 0;
-    }
-    pthread_mutex_unlock(&core->lock);
+    for (uint32_t i = 0; i < count && rc == 0; i++)
+        rc = spw_io_core_run(core, carry_out, core);
     return rc;
-}
-
-int spw_io_core_join(pthread_t thread, uint64_t until_ns)
-{
-    const struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000u),
-                                   .tv_nsec = (long)(until_ns % 1000000000u)};
-    int rc = pthread_clockjoin_np(thread, NULL, CLOCK_MONOTONIC, &until);
-    if (rc == 0)
-        return 0;
-    pthread_detach(thread);
-    return -ETIMEDOUT;
 }
 
 void spw_io_core_end_soon(struct spw_io_core *core)
@@ -135,12 +143,22 @@ void spw_io_core_end_soon(struct spw_io_core *core)
 
 int spw_io_core_stop(struct spw_io_core *core, uint64_t until_ns)
 {
-    int status = 0;
+    const struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000u),
+                                   .tv_nsec = (long)(until_ns % 1000000000u)};
+    int rc = 0;
     spw_io_core_end_soon(core);
-    for (uint32_t i = 0; i < core->threads; i++)
-        if (spw_io_core_join(core->thread[i], until_ns) < 0)
-            status = -ETIMEDOUT;
-    return status;
+    pthread_mutex_lock(&core->lock);
+    while (core->running != 0 && rc == 0)
+        rc = pthread_cond_timedwait(&core->left, &core->lock, &until);
+    bool hangs = core->running != 0;
+    pthread_mutex_unlock(&core->lock);
+    for (uint32_t i = 0; i < core->threads; i++) {
+        if (hangs)
+            pthread_detach(core->thread[i]);
+        else
+            pthread_join(core->thread[i], NULL);
+    }
+    return hangs ? -ETIMEDOUT : 0;
 }
 
 /* ---- transfers ------------------------------------------------------------------------------- */

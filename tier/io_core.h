@@ -28,7 +28,8 @@ struct spw_io_list {
     struct spw_io_slot *first, *last;
 };
 
-#define SPW_IO_THREADS_MAX 32u
+#define SPW_IO_POOL_MAX    32u /* threads that carry out transfers */
+#define SPW_IO_THREADS_MAX (SPW_IO_POOL_MAX + 2u)
 
 struct spw_io_core {
     pthread_mutex_t lock;
@@ -43,7 +44,8 @@ struct spw_io_core {
     bool ring_takes; /* reads and writes go by a ring; threads only do calls */
     bool stopping;
     pthread_t thread[SPW_IO_THREADS_MAX];
-    uint32_t threads;
+    uint32_t threads, running;
+    pthread_cond_t left; /* a thread has ended */
     void (*wake)(void *ctx);
     void *wake_ctx;
     struct spw_io_mode mode;
@@ -53,17 +55,17 @@ struct spw_io_core {
 int spw_io_core_init(struct spw_io_core *core, const struct spw_io_config *config);
 void spw_io_core_fini(struct spw_io_core *core);
 
-/** A thread of an engine: signals go to the process's own. 0 or a negative errno. */
-int spw_io_core_thread(pthread_t *out_thread, void *(*run)(void *arg), void *arg);
-/** @count threads more. 0 or a negative errno: fewer may run. Takes the lock. */
+/** A thread of the engine, in which signals of the process are not handled. It calls
+ * spw_io_core_leave() last. 0 or a negative errno. Takes the lock. */
+int spw_io_core_run(struct spw_io_core *core, void *(*run)(void *arg), void *arg);
+void spw_io_core_leave(struct spw_io_core *core);
+/** @count threads more that carry out what waits. 0 or a negative errno: fewer may run. */
 int spw_io_core_start(struct spw_io_core *core, uint32_t count);
 /** From now on nothing more is begun. */
 void spw_io_core_end_soon(struct spw_io_core *core);
-/** Ends and joins all threads until @until_ns (CLOCK_MONOTONIC). -ETIMEDOUT: one hangs in a call;
- * it lives on with what it needs. */
+/** Ends all threads until @until_ns (CLOCK_MONOTONIC). -ETIMEDOUT: one hangs in a call; it lives on
+ * with what it needs, which is all of the engine. */
 int spw_io_core_stop(struct spw_io_core *core, uint64_t until_ns);
-/** Join @thread likewise. */
-int spw_io_core_join(pthread_t thread, uint64_t until_ns);
 
 /** Put @io where it waits. 0 or -EAGAIN. The lock is held. */
 int spw_io_core_push(struct spw_io_core *core, const struct spw_io *io);

@@ -52,10 +52,10 @@ int spw_thread_io_open(const struct spw_io_config *config, const char *why,
         return -ENOMEM;
     int rc = spw_io_core_init(&engine->core, config);
     snprintf(engine->core.mode.why, sizeof engine->core.mode.why, "%s", why);
-    uint32_t threads = config->depth < SPW_IO_THREADS_MAX ? config->depth : SPW_IO_THREADS_MAX;
+    uint32_t threads = config->depth < SPW_IO_POOL_MAX ? config->depth : SPW_IO_POOL_MAX;
     if (rc == 0)
         rc = spw_io_core_start(&engine->core, threads);
-    if (engine->core.threads == 0) {
+    if (engine->core.threads == 0) { /* fewer than wanted will do */
         spw_io_core_fini(&engine->core);
         free(engine);
         return rc;

@@ -12,8 +12,9 @@
 
 #include "tier/io_core.h"
 
-#define BUSY_WAIT_NS 100000L /* the kernel is short of something: asked again */
-#define NOT_YET      1
+#define BUSY_WAIT_NS  100000L /* the kernel is short of something: asked again */
+#define NOT_YET       1
+#define OPEN_LIMIT_NS 10000000000ull
 
 struct spw_io_engine {
     struct spw_io_core core;
@@ -27,8 +28,7 @@ struct spw_io_engine {
     int bell;
     uint64_t rung;
     bool sleeping; /* under the core's lock: the bell must be rung */
-    pthread_t driver;
-    int opened; /* under the core's lock: NOT_YET, or what came of it */
+    int opened;    /* under the core's lock: NOT_YET, or what came of it */
     pthread_cond_t is_open;
     const struct spw_io_config *config; /* while it opens */
     struct spw_error error;
@@ -193,7 +193,7 @@ static void go_on_without_ring(struct spw_io_engine *engine, int refusal)
     pthread_cond_broadcast(&core->more);
     pthread_mutex_unlock(&core->lock);
     /* the thread for calls takes all from now on, and has help where more can be had */
-    spw_io_core_start(core, core->depth < SPW_IO_THREADS_MAX ? core->depth : SPW_IO_THREADS_MAX);
+    spw_io_core_start(core, core->depth < SPW_IO_POOL_MAX ? core->depth : SPW_IO_POOL_MAX);
 }
 
 static bool may_be_refusal(int result)
@@ -321,8 +321,10 @@ static void *drive(void *arg)
     struct spw_io_engine *engine = arg;
     int rc = open_ring(engine);
     tell_opened(engine, rc);
-    if (rc < 0)
+    if (rc < 0) {
+        spw_io_core_leave(&engine->core);
         return NULL;
+    }
     while (!engine->refused && fill(engine)) {
         enter(engine, 1);
         reap(engine);
@@ -333,6 +335,7 @@ static void *drive(void *arg)
         reap(engine);
     }
     io_uring_queue_exit(&engine->ring);
+    spw_io_core_leave(&engine->core);
     return NULL;
 }
 
@@ -381,10 +384,9 @@ static int close_engine(struct spw_io_engine *engine, uint64_t limit_ns)
     uint64_t until_ns = spw_monotonic_ns() + limit_ns;
     spw_io_core_end_soon(&engine->core);
     ring_bell(engine);
-    int rc = spw_io_core_join(engine->driver, until_ns);
-    int rc_threads = spw_io_core_stop(&engine->core, until_ns);
-    if (rc < 0 || rc_threads < 0)
-        return -ETIMEDOUT; /* threads that hang need all of it */
+    int rc = spw_io_core_stop(&engine->core, until_ns);
+    if (rc < 0)
+        return rc; /* threads that hang need all of it */
     release(engine);
     return 0;
 }
@@ -407,21 +409,14 @@ static int start(struct spw_io_engine *engine)
     engine->bell = eventfd(0, EFD_CLOEXEC);
     if (engine->bell < 0)
         return spw_fail(&engine->error, -errno, "eventfd: %s", strerror(errno));
-    int rc = spw_io_core_thread(&engine->driver, drive, engine);
+    int rc = spw_io_core_run(&engine->core, drive, engine);
     if (rc < 0)
         return spw_fail(&engine->error, rc, "no thread for io_uring: %s", strerror(-rc));
     rc = wait_opened(engine);
-    if (rc < 0) {
-        pthread_join(engine->driver, NULL);
+    if (rc < 0)
         return rc;
-    }
     rc = spw_io_core_start(&engine->core, 1);
-    if (rc == 0)
-        return 0;
-    spw_io_core_end_soon(&engine->core);
-    ring_bell(engine);
-    pthread_join(engine->driver, NULL);
-    return spw_fail(&engine->error, rc, "no thread for calls: %s", strerror(-rc));
+    return rc < 0 ? spw_fail(&engine->error, rc, "no thread for calls: %s", strerror(-rc)) : 0;
 }
 
 int spw_uring_io_open(const struct spw_io_config *config, const struct spw_uring_calls *calls,
@@ -443,7 +438,7 @@ int spw_uring_io_open(const struct spw_io_config *config, const struct spw_uring
     if (rc < 0) {
         if (err)
             *err = engine->error;
-        release(engine);
+        close_engine(engine, OPEN_LIMIT_NS);
         return rc;
     }
     engine->config = NULL; /* the caller's */

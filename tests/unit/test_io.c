@@ -295,9 +295,10 @@ EACH_ENGINE(urgent_ones_overtake_what_waits)
 
 EACH_ENGINE(a_transfer_that_hangs_is_left_behind_in_time)
 {
-    struct io_rig rig = open_rig(o, 4, NULL);
+    static struct io_rig rig; /* stays, as what the transfer needs does */
     static int pipe_fd[2];
     static uint8_t byte;
+    rig = open_rig(o, 4, NULL);
     cr_assert(pipe(pipe_fd) == 0);
     struct spw_io hangs = blocker(o, &pipe_fd[0], &byte);
     cr_assert(io_rig_submit(&rig, &hangs) == 0);
