@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "shm/crash_point.h"
+#include "tier/evict.h"
 #include "tier/shard_impl.h"
 #include "tier/state.h"
 
@@ -274,7 +275,7 @@ void spw_shard_release(struct spw_shard *shard, uint32_t slot)
 {
     assert(spw_shard_is_held(shard, slot));
     spw_shard_unlist(shard, slot);
-    spw_slot_list_add(&shard->recency, slot);
+    spw_evict_add(&shard->recency, slot);
 }
 
 uint32_t spw_shard_held(const struct spw_shard *shard)

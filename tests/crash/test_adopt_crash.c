@@ -14,11 +14,13 @@
 #include "tests/support/tiny_pool.h"
 #include "tier/adopt.h"
 #include "tier/counters.h"
+#include "tier/shard_cold.h"
 
 TestSuite(adopt_crash, .timeout = 120);
 
 #define CAPACITY 8u
 #define SLOTS    11u
+#define IDS      4u
 #define READY    4u /* keys 0..3 are READY when the first worker dies, 10..12 are FILLING */
 #define FILLING  3u
 #define TIME_NS  60000000000ull
@@ -56,7 +58,7 @@ static uint32_t store(struct spw_shard *shard, uint64_t n)
 
 static void begin(void)
 {
-    struct spw_geometry geometry = tiny_geometry(1, 1, CAPACITY, SLOTS);
+    struct spw_geometry geometry = tiny_geometry_cold(tiny_geometry(1, 1, CAPACITY, SLOTS), IDS);
     told = mmap(NULL, sizeof *told, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     cr_assert_neq(told, MAP_FAILED);
     cr_assert_eq(tiny_pool_make(&tiny, &geometry), 0);
@@ -71,6 +73,8 @@ static void begin(void)
         cr_assert_eq(tiny_reserve(shard, n, NULL, &slot), SPW_RESERVED);
         told->aside |= 1ull << slot;
     }
+    for (uint32_t id = 0; id < IDS; id++) /* BACKED by READY, by FILLING slots, and COLD */
+        cr_assert_eq(tiny_cold_add(shard, id, id * 5), 0);
     spw_shard_flush(shard);
     spw_shard_close(shard);
     told->handed = 0;
@@ -169,7 +173,8 @@ Test(adopt_crash, a_death_at_any_step_of_a_quarantine_begins_its_time_anew)
     static const char *const points[] = {
         "quarantine.slot_put_aside", "quarantine.mark_set",    "quarantine.mark_cleared",
         "adopt.entry_repaired",      "adopt.retired_in_table", "adopt.retired_anew",
-        "shard.table_written",       "shard.slot_freed",       "table.fields_stored",
+        "adopt.below_freed",         "shard.table_written",    "shard.slot_freed",
+        "table.fields_stored",
     };
     for (uint32_t p = 0; p < sizeof points / sizeof points[0]; p++) {
         uint32_t deaths = 0;
@@ -218,6 +223,14 @@ static void check_afresh(uint64_t tail, bool lingered)
     check_use(shard, 0);
     check_bytes();
     cr_assert_eq(tiny_view_init(&view, &tiny.pool, 0), 0);
+    tiny_view_update(&view);
+    cr_assert(tiny_view_matches(&view));
+    for (uint32_t id = 0; id < IDS; id++) {
+        struct spw_entry_copy below;
+        cr_assert_eq(spw_shard_cold_entry(shard, id, &below), -ENOENT);
+        cr_assert_eq(tiny_cold_add(shard, id, id), 0);
+    }
+    spw_shard_flush(shard);
     tiny_view_update(&view);
     cr_assert(tiny_view_matches(&view));
     spw_shard_close(shard);
