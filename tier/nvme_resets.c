@@ -1,0 +1,152 @@
+/*
+ * Resets of spaces, on the medium: two copies of a table, written in turn, of which the good one of
+ * the higher sequence counts. A chunk's record carries the number of resets before it was put, so a
+ * chunk of before is none even if its record is still there.
+ *
+ *   dies after             the next open finds
+ *   number in memory       the old number: nobody was told that the reset is done
+ *   copy half written      the other copy
+ *   copy written, synced   the reset
+ */
+#include <string.h>
+
+#include "shm/crash_point.h"
+#include "tier/nvme_impl.h"
+
+static struct spw_nvme_reset *find(struct spw_nvme_spaces *spaces, const uint64_t space[2])
+{
+    for (uint32_t i = 0; i < spaces->count; i++)
+        if (memcmp(spaces->space[i].space, space, sizeof spaces->space[i].space) == 0)
+            return &spaces->space[i];
+    return NULL;
+}
+
+uint64_t spw_nvme_generation(const struct spw_cold *nvme, const uint64_t space[2])
+{
+    for (uint32_t i = 0; i < nvme->spaces.count; i++)
+        if (memcmp(nvme->spaces.space[i].space, space, sizeof nvme->spaces.space[i].space) == 0)
+            return nvme->spaces.space[i].generation;
+    return 0;
+}
+
+/* A place for a space that was not reset yet; NULL: there is none. A pool has fewer spaces, so that
+ * takes a directory that went through several. */
+static struct spw_nvme_reset *add(struct spw_cold *nvme, const uint64_t space[2])
+{
+    struct spw_nvme_spaces *spaces = &nvme->spaces;
+    if (spaces->count == SPW_NVME_SPACES)
+        return NULL;
+    struct spw_nvme_reset *reset = &spaces->space[spaces->count++];
+    *reset = (struct spw_nvme_reset){.space = {space[0], space[1]}};
+    return reset;
+}
+
+void spw_nvme_resets_merge(struct spw_cold *nvme, const struct spw_nvme_spaces *medium)
+{
+    for (uint32_t i = 0; medium && i < medium->count; i++) {
+        struct spw_nvme_reset *reset = find(&nvme->spaces, medium->space[i].space);
+        if (!reset)
+            reset = add(nvme, medium->space[i].space);
+        if (reset && reset->generation < medium->space[i].generation)
+            reset->generation = medium->space[i].generation;
+    }
+    if (medium && medium->sequence > nvme->spaces.sequence)
+        nvme->spaces.sequence = medium->sequence;
+}
+
+static void lose_space(struct spw_cold *nvme, const uint64_t space[2])
+{
+    struct spw_cold_name name;
+    uint64_t bytes;
+    for (uint32_t id = 0; id < nvme->config.ids; id++)
+        if (spw_nvme_name(nvme, id, &name, &bytes) == 0 &&
+            memcmp(name.space, space, sizeof name.space) == 0)
+            spw_nvme_lose(nvme, id, SPW_COLD_OLD);
+}
+
+int spw_nvme_reset(struct spw_cold *nvme, const uint64_t space[2], void *tag)
+{
+    struct spw_nvme_reset *reset = find(&nvme->spaces, space);
+    if (!reset)
+        reset = add(nvme, space);
+    if (!reset || nvme->reset_waits == SPW_SPACES_MAX)
+        return -EIO;
+    reset->generation++;
+    nvme->spaces_version++;
+    lose_space(nvme, space);
+    if (nvme->phase == SPW_NVME_IS_DOWN)
+        return -EIO; /* written when the medium is there again */
+    nvme->reset_wait[nvme->reset_waits++] =
+        (struct spw_nvme_reset_wait){.tag = tag, .need = nvme->spaces_version};
+    return 0;
+}
+
+static void tell(struct spw_cold *nvme, int status)
+{
+    uint32_t left = 0;
+    for (uint32_t i = 0; i < nvme->reset_waits; i++) {
+        struct spw_nvme_reset_wait wait = nvme->reset_wait[i];
+        if (status == 0 && (int32_t)(nvme->spaces_written - wait.need) < 0)
+            nvme->reset_wait[left++] = wait;
+        else
+            spw_nvme_event(nvme, SPW_COLD_RESET, SPW_NVME_NO_ID, status, wait.tag);
+    }
+    nvme->reset_waits = left;
+}
+
+void spw_nvme_resets_fail(struct spw_cold *nvme, int status)
+{
+    tell(nvme, status);
+}
+
+static int submit(struct spw_cold *nvme)
+{
+    struct spw_io io = {.op = SPW_IO_SYNC, .fd = nvme->mount->spaces_fd};
+    if (!nvme->spaces_syncing)
+        spw_transfer_ask(&nvme->spaces_transfer, &io);
+    return spw_nvme_submit(nvme, &nvme->spaces_op, &io);
+}
+
+static void ended(struct spw_cold *nvme, struct spw_nvme_op *op, const struct spw_io_end *end)
+{
+    (void)op;
+    int status = nvme->spaces_syncing ? (end->result < 0 ? (int)end->result : 1)
+                                      : spw_transfer_ended(&nvme->spaces_transfer, end);
+    if (status == 1 && !nvme->spaces_syncing) {
+        SPW_CRASH_POINT("nvme.resets_written");
+        nvme->spaces_syncing = true;
+        status = 0;
+    }
+    if (status == 0 && submit(nvme) < 0)
+        status = -EAGAIN;
+    if (status == 0)
+        return;
+    nvme->spaces_writing = false;
+    if (status == 1) {
+        nvme->spaces_written = nvme->spaces_copy_version;
+        tell(nvme, 0);
+        spw_nvme_result(nvme, 0, "");
+    } else {
+        spw_nvme_result(nvme, status, "the resets of spaces can't be written");
+    }
+}
+
+void spw_nvme_resets_pump(struct spw_cold *nvme)
+{
+    if (nvme->spaces_writing || nvme->spaces_written == nvme->spaces_version)
+        return;
+    nvme->spaces.sequence++;
+    struct spw_nvme_spaces *copy = (struct spw_nvme_spaces *)(void *)nvme->spaces_copy;
+    *copy = nvme->spaces;
+    spw_nvme_spaces_seal(copy);
+    nvme->spaces_copy_version = nvme->spaces_version;
+    nvme->spaces_syncing = false;
+    nvme->spaces_op.ended = ended;
+    nvme->spaces_transfer =
+        (struct spw_transfer){.op = SPW_IO_WRITE,
+                              .fd = nvme->mount->spaces_fd,
+                              .offset = nvme->spaces.sequence % 2 * SPW_NVME_BLOCK,
+                              .buffer = nvme->spaces_copy,
+                              .bytes = SPW_NVME_BLOCK};
+    nvme->spaces_writing = submit(nvme) == 0;
+}
