@@ -64,11 +64,10 @@ static void give_up(struct asker *asker, uint32_t g, uint64_t first, uint64_t co
     const struct spw_group *group = &asker->request->space->groups.group[g];
     const struct spw_ask *ask = asker->request->keys[g].ask;
     bool full = group->kind == SPW_GROUP_FULL, hole = false;
-    ask += ask ? first : 0;
     for (uint64_t n = 0; n < count; n++) {
         uint64_t i = full ? n : count - 1 - n;
         bool late = expired(asker, verdicts[i], (first + i + 1) * group->chunk_tokens);
-        if (!late && !lost(asker, verdicts[i], ask + i, word[i])) {
+        if (!late && !lost(asker, verdicts[i], ask ? &ask[first + i] : NULL, word[i])) {
             hole = hole || (full && verdicts[i] == SPW_MISS);
             continue;
         }
