@@ -6,7 +6,6 @@
 
 #define COUNT_MAX      (1u << 30) /* keeps every product of two sizes below 2^62 */
 #define LANE_SLOTS_MAX (1u << 20)
-#define CELL_SHIFT_MAX 12u
 
 enum field_rule { ANY, POWER_OF_TWO, MULTIPLE_OF_LINE };
 
@@ -37,8 +36,8 @@ static const struct field fields[] = {
     FIELD(index_buckets, 1, COUNT_MAX, ANY),
     FIELD(kv_blocks, 0, COUNT_MAX, ANY),
     FIELD(kv_block_bytes, 0, UINT32_MAX, MULTIPLE_OF_LINE),
-    FIELD(cold_chunks, 0, COUNT_MAX, ANY),
-    FIELD(cell_shift, 0, CELL_SHIFT_MAX, ANY),
+    FIELD(cold_chunks, 0, SPW_COLD_CHUNKS_MAX, ANY),
+    FIELD(cell_shift, 0, SPW_CELL_SHIFT_MAX, ANY),
 };
 
 static int check_field(const struct field *field, uint32_t value, struct spw_error *err)

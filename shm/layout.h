@@ -62,6 +62,9 @@ SPW_LAYOUT_SIZE(struct spw_region_header, 128);
 SPW_LAYOUT_FIELD(struct spw_region_header, pool_id, 32);
 SPW_LAYOUT_FIELD(struct spw_region_header, kind, 48);
 
+#define SPW_CELL_SHIFT_MAX  12u
+#define SPW_COLD_CHUNKS_MAX (1u << 28)
+
 /* Sizes of a pool: computed once by the daemon, stored in ctl, checked by whoever attaches. */
 struct spw_geometry {
     uint32_t workers;          /* 1..32                                            */

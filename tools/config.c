@@ -1,5 +1,6 @@
 /* spillwayd's table of options, and how they must go together. */
 #include "tools/config.h"
+#include "tools/config_impl.h"
 
 #include <errno.h>
 #include <grp.h>
@@ -190,8 +191,8 @@ static int find_group(struct spw_config *config, char *err, size_t err_bytes)
     return 0;
 }
 
-static int refuse_pair(const struct spw_config *config, const char *first, const char *why,
-                       const char *second, char *err, size_t err_bytes)
+int spw_config_refuse_pair(const struct spw_config *config, const char *first, const char *why,
+                           const char *second, char *err, size_t err_bytes)
 {
     char a[DESCRIBE_BYTES], b[DESCRIBE_BYTES];
 
@@ -212,12 +213,14 @@ static int check_mode(struct spw_config *config, char *err, size_t err_bytes)
         return -EINVAL;
     }
     if ((config->mode & 0006) && !config->allow_world)
-        return refuse_pair(config, "mode", "opens the pool to everyone, which needs", "allow-world",
-                           err, err_bytes);
+        return spw_config_refuse_pair(config, "mode", "opens the pool to everyone, which needs",
+                                      "allow-world", err, err_bytes);
     if (!(config->mode & 0006) && config->allow_world)
-        return refuse_pair(config, "allow-world", "has no effect with", "mode", err, err_bytes);
+        return spw_config_refuse_pair(config, "allow-world", "has no effect with", "mode", err,
+                                      err_bytes);
     if (!(config->mode & 0060) && config->gid >= 0)
-        return refuse_pair(config, "group", "has no effect with", "mode", err, err_bytes);
+        return spw_config_refuse_pair(config, "group", "has no effect with", "mode", err,
+                                      err_bytes);
     return 0;
 }
 
@@ -230,6 +233,9 @@ static int check_sizes(struct spw_config *config, char *err, size_t err_bytes)
                  spw_units_format(SPW_UNIT_BYTES, config->chunk_bytes, text));
         return -EINVAL;
     }
+    if (config->smallest_chunk_bytes > config->chunk_bytes)
+        return spw_config_refuse_pair(config, "smallest-chunk-bytes", "is larger than",
+                                      "chunk-bytes", err, err_bytes);
     return 0;
 }
 
@@ -245,6 +251,8 @@ static int check_all(struct spw_config *config, char *err, size_t err_bytes)
         rc = check_mode(config, err, err_bytes);
     if (rc == 0)
         rc = check_sizes(config, err, err_bytes);
+    if (rc == 0)
+        rc = spw_config_check_nvme(config, err, err_bytes);
     return rc;
 }
 

@@ -6,6 +6,26 @@
 
 #include "tier/table.h"
 
+/* Slots of slot_bytes that chunks of the smallest size share. */
+static uint32_t cell_shift(const struct spw_config *config)
+{
+    uint64_t smallest = config->smallest_chunk_bytes;
+    uint32_t shift = 0;
+    while (smallest != 0 && shift < SPW_CELL_SHIFT_MAX && smallest << shift < config->chunk_bytes)
+        shift++;
+    return shift;
+}
+
+/* What a worker can list of the tier below. */
+static uint32_t cold_chunks(const struct spw_config *config)
+{
+    if (config->nvme_dir[0] == '\0')
+        return 0;
+    uint64_t fit = config->nvme_bytes / config->workers / config->chunk_bytes;
+    uint64_t chunks = config->nvme_chunks ? config->nvme_chunks : fit ? fit : 1;
+    return (uint32_t)(chunks < SPW_COLD_CHUNKS_MAX ? chunks : SPW_COLD_CHUNKS_MAX);
+}
+
 void spw_plan_pool(const struct spw_config *config, struct spw_pool_config *out)
 {
     uint32_t reserve = (uint32_t)(config->capacity_chunks / 100);
@@ -13,7 +33,9 @@ void spw_plan_pool(const struct spw_config *config, struct spw_pool_config *out)
     geometry->workers = (uint32_t)config->workers;
     geometry->clients = (uint32_t)config->max_clients;
     geometry->capacity_chunks = (uint32_t)config->capacity_chunks;
-    geometry->slots = geometry->capacity_chunks + (reserve ? reserve : 1);
+    geometry->cell_shift = cell_shift(config);
+    geometry->slots = (geometry->capacity_chunks + (reserve ? reserve : 1)) << geometry->cell_shift;
+    geometry->cold_chunks = cold_chunks(config);
     geometry->slot_bytes = (uint32_t)config->chunk_bytes;
     geometry->update_records = (uint32_t)config->update_records;
     geometry->gate_records = geometry->update_records / 8 ? geometry->update_records / 8 : 1;

@@ -12,6 +12,7 @@
 #include "shm/crash_point.h"
 #include "shm/guard.h"
 #include "tools/config.h"
+#include "tools/config_impl.h"
 #include "tools/daemon.h"
 #include "tools/log.h"
 
@@ -104,6 +105,8 @@ int main(int argc, char **argv)
         return 0;
     case SPW_CONFIG_CHECK:
         spw_config_print(&config, stdout);
+        if (spw_config_warns(&config, err, sizeof err))
+            fprintf(stderr, "spillwayd: warning: %s\n", err);
         return 0;
     case SPW_CONFIG_RUN:
         break;
@@ -114,6 +117,8 @@ int main(int argc, char **argv)
     spw_log_open(&(struct spw_log_config){.quiet = config.quiet});
     if (!worker && !config.quiet)
         spw_config_print(&config, stderr);
+    if (!worker && spw_config_warns(&config, err, sizeof err))
+        spw_log(SPW_LOG_WARNING, "%s", err);
     int status =
         worker ? spw_worker_main(&config, argv[2], &stop) : spw_daemon_run(&config, argv, &stop);
     spw_log_close();

@@ -1,5 +1,6 @@
 /* tools/options and tools/config: nothing is taken silently, and messages help. */
 #include "tools/config.h"
+#include "tools/config_impl.h"
 
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
@@ -206,6 +207,60 @@ Test(config, the_directory_must_be_one)
     cr_expect(strstr(err, "/nowhere/at/all"), "%s", err);
     cr_expect_eq(parse("--shm-dir /dev/null", &config, err, sizeof(err)), -ENOTDIR);
     cr_expect_eq(parse("--shm-dir /tmp", &config, err, sizeof(err)), 0);
+}
+
+/* What is refused, and what the words must hold. */
+Test(config, ce5_the_tier_below_has_no_size_by_default_and_its_options_go_together)
+{
+    static const struct {
+        const char *args, *words[3];
+    } cases[] = {
+        {"--nvme-dir /tmp", {"--nvme-dir", "--nvme-bytes", "500GiB"}},
+        {"--nvme-dir /tmp --nvme-bytes 100KiB", {"--nvme-bytes", "100KiB", "256KiB"}},
+        {"--workers 2 --nvme-dir /tmp --nvme-bytes 300KiB",
+         {"--nvme-bytes", "2 workers", "512KiB"}},
+        {"--chunk-bytes 4MiB --nvme-dir /tmp --nvme-bytes 4MiB", {"--nvme-bytes", "4MiB", "chunk"}},
+        {"--nvme-dir tmp --nvme-bytes 1GiB", {"--nvme-dir", "\"tmp\"", "absolute"}},
+        {"--nvme-dir /dev/null --nvme-bytes 1GiB", {"--nvme-dir", "/dev/null", "directory"}},
+        {"--nvme-dir /nowhere/at/all --nvme-bytes 1GiB",
+         {"--nvme-dir", "/nowhere/at/all", "No such"}},
+        {"--nvme-bytes 1GiB", {"--nvme-bytes (1GiB", "no effect", "--nvme-dir"}},
+        {"--nvme-queue 9", {"--nvme-queue (9", "no effect", "--nvme-dir"}},
+        {"--nvme-dir /tmp --nvme-bytes 1GiB --max-clients 127",
+         {"--max-clients (127", "126", "nvme-dir"}},
+        {"--smallest-chunk-bytes 128KiB",
+         {"--smallest-chunk-bytes (128KiB", "larger", "--chunk-bytes (64KiB"}},
+        {"--nvme-dir /tmp --nvme-bytes 1GiB --nvme-write around",
+         {"--nvme-write", "around", "through"}},
+    };
+    struct spw_config config;
+    char err[512];
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        cr_expect_lt(parse(cases[i].args, &config, err, sizeof err), 0, "%s", cases[i].args);
+        for (size_t w = 0; w < 3; w++)
+            cr_expect(strstr(err, cases[i].words[w]), "%s: \"%s\" lacks \"%s\"", cases[i].args, err,
+                      cases[i].words[w]);
+    }
+    cr_assert_eq(parse("--nvme-dir /tmp --nvme-bytes 1GiB --nvme-admit 2 --nvme-evict fifo",
+                       &config, err, sizeof err),
+                 0, "%s", err);
+    cr_expect(config.nvme_bytes == 1ull << 30 && config.nvme_admit == 2 &&
+              config.nvme_evict == SPW_EVICT_FIFO);
+}
+
+Test(config, a_tier_below_that_is_no_larger_than_memory_is_warned_of)
+{
+    struct spw_config config;
+    char err[512], words[512];
+
+    cr_assert_eq(parse("--capacity-chunks 16384 --nvme-dir /tmp --nvme-bytes 1GiB", &config, err,
+                       sizeof err),
+                 0, "%s", err);
+    cr_assert(spw_config_warns(&config, words, sizeof words));
+    cr_expect(strstr(words, "--nvme-bytes (1GiB)") && strstr(words, "(1GiB): hardly"), "%s", words);
+    cr_assert_eq(parse("--nvme-dir /tmp --nvme-bytes 1GiB", &config, err, sizeof err), 0);
+    cr_expect(!spw_config_warns(&config, words, sizeof words));
 }
 
 Test(config, unknown_flags_suggest_the_nearest)

@@ -1,0 +1,104 @@
+/* How the options of [nvme] must go together, and with the others. Reads the directory's mode. */
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tier/nvme.h"
+#include "tools/config_impl.h"
+#include "tools/units.h"
+
+static int check_dir(const struct spw_config *config, char *err, size_t err_bytes)
+{
+    struct stat st;
+    int rc = 0;
+    if (config->nvme_dir[0] != '/') {
+        snprintf(err, err_bytes, "--nvme-dir: \"%s\" is no absolute path", config->nvme_dir);
+        return -EINVAL;
+    }
+    if (stat(config->nvme_dir, &st) < 0)
+        rc = -errno;
+    else if (!S_ISDIR(st.st_mode))
+        rc = -ENOTDIR;
+    else if (access(config->nvme_dir, R_OK | W_OK | X_OK) < 0)
+        rc = -errno;
+    if (rc < 0)
+        snprintf(err, err_bytes,
+                 "--nvme-dir: \"%s\" can't be used: %s; make it a directory that this user can "
+                 "write",
+                 config->nvme_dir, strerror(-rc));
+    return rc;
+}
+
+/* Without a directory none of the others means anything; a file that repeats defaults is fine. */
+static int check_absent(const struct spw_config *config, char *err, size_t err_bytes)
+{
+    const struct spw_options *options = &config->options;
+    struct spw_config standard = {.name = ""};
+    spw_options_init(&standard.options, options->table, options->count, &standard);
+    for (size_t i = 0; i < options->count; i++) {
+        const char *section = options->table[i].section, *name = options->table[i].name;
+        if (!section || strcmp(section, "nvme") != 0 || options->origin[i] == SPW_ORIGIN_DEFAULT ||
+            strcmp(name, "nvme-dir") == 0 ||
+            memcmp((const char *)config + options->table[i].offset,
+                   (const char *)&standard + options->table[i].offset, sizeof(uint64_t)) == 0)
+            continue;
+        char what[320];
+        snprintf(err, err_bytes,
+                 "%s has no effect without --nvme-dir: name the directory, or leave it out",
+                 spw_options_describe(options, name, what, sizeof what));
+        return -EINVAL;
+    }
+    return 0;
+}
+
+static int check_bytes(const struct spw_config *config, char *err, size_t err_bytes)
+{
+    char given[SPW_UNITS_TEXT_BYTES], least[SPW_UNITS_TEXT_BYTES];
+    if (config->nvme_bytes == 0) {
+        snprintf(err, err_bytes,
+                 "--nvme-dir needs --nvme-bytes: say how many bytes all workers together may take "
+                 "on disk, such as --nvme-bytes 500GiB");
+        return -EINVAL;
+    }
+    /* a segment's head, table and one cell, the small files, and a little for names */
+    uint64_t chunk = (config->chunk_bytes + 4095) / 4096 * 4096 + (96u << 10);
+    uint64_t need = (chunk > SPW_NVME_CAP_MIN ? chunk : SPW_NVME_CAP_MIN) * config->workers;
+    if (config->nvme_bytes >= need)
+        return 0;
+    snprintf(
+        err, err_bytes,
+        "--nvme-bytes: \"%s\" is too little for a chunk of each of %llu workers; give at least "
+        "%s",
+        spw_units_format(SPW_UNIT_BYTES, config->nvme_bytes, given),
+        (unsigned long long)config->workers, spw_units_format(SPW_UNIT_BYTES, need, least));
+    return -EINVAL;
+}
+
+int spw_config_check_nvme(const struct spw_config *config, char *err, size_t err_bytes)
+{
+    if (config->nvme_dir[0] == '\0')
+        return check_absent(config, err, err_bytes);
+    int rc = check_dir(config, err, err_bytes);
+    if (rc == 0)
+        rc = check_bytes(config, err, err_bytes);
+    if (rc == 0 && config->max_clients == SPW_CONFIG_CLIENTS_MAX)
+        rc = spw_config_refuse_pair(config, "max-clients",
+                                    "must be 126 at most (a worker sleeps on 128 words) with",
+                                    "nvme-dir", err, err_bytes);
+    return rc;
+}
+
+bool spw_config_warns(const struct spw_config *config, char *out, size_t room)
+{
+    uint64_t memory = config->workers * config->capacity_chunks * config->chunk_bytes;
+    char below[SPW_UNITS_TEXT_BYTES], above[SPW_UNITS_TEXT_BYTES];
+    if (config->nvme_dir[0] == '\0' || config->nvme_bytes > memory)
+        return false;
+    snprintf(out, room,
+             "--nvme-bytes (%s) is not larger than the memory of all workers (%s): hardly a chunk "
+             "will be found there that memory has not",
+             spw_units_format(SPW_UNIT_BYTES, config->nvme_bytes, below),
+             spw_units_format(SPW_UNIT_BYTES, memory, above));
+    return true;
+}
