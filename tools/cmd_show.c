@@ -193,6 +193,7 @@ static void gather(const struct spw_pool *pool, struct spw_show_view *out)
     out->updated_ns = spw_load_relaxed(&pool->ctl->updated_ns);
     gather_workers(pool, out);
     gather_clients(pool, out);
+    spw_tiers_read(pool, &out->tiers);
     gather_totals(pool, out);
 }
 

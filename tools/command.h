@@ -26,6 +26,7 @@ struct spw_pool_args {
 };
 
 int spw_cmd_stat(int argc, char *const *argv);
+int spw_cmd_ls(int argc, char *const *argv);
 int spw_cmd_explain(int argc, char *const *argv);
 int spw_cmd_fsck(int argc, char *const *argv);
 int spw_cmd_check(int argc, char *const *argv);

@@ -8,6 +8,7 @@
 #include "shm/pool.h"
 #include "tier/counters.h"
 #include "tier/eta.h"
+#include "tools/tiers.h"
 
 struct spw_show_worker {
     uint32_t phase;
@@ -49,6 +50,7 @@ struct spw_show_view {
     bool daemon_moves;   /* its loop went round while it was looked at    */
     uint64_t updated_ns; /* CLOCK_REALTIME of its last round, 0: none yet */
     struct spw_show_totals totals;
+    struct spw_tiers_view tiers;
     uint32_t warnings;
     char warning[SPW_SHOW_WARNINGS_MAX][SPW_SHOW_TEXT_BYTES];
     uint32_t phase;

@@ -117,6 +117,8 @@ void spw_show_print_text(const struct spw_pool *pool, const struct spw_show_view
                worker->restarts, worker->counter[SPW_WORKER_chunks_stored],
                worker->counter[SPW_WORKER_chunks_loaded], worker->counter[SPW_WORKER_evicted]);
     }
+    putchar('\n');
+    spw_tiers_print(&view->tiers);
     print_streams(geometry->workers, view);
     if (view->clients)
         printf("\n%6s %10s %12s %8s %10s %10s %12s  %s\n", "client", "pid", "step", "in step",
@@ -224,14 +226,14 @@ void spw_show_print_json(const struct spw_pool *pool, const struct spw_show_view
     for (uint32_t i = 0; i < view->clients; i++)
         json_array_append_new(clients, client_json(&view->client[i]));
     json_t *root = json_pack(
-        "{s:i, s:s, s:s, s:b, s:b, s:I, s:I, s:I, s:o, s:o, s:i, s:i, s:i, s:o, s:o}", "schema", 1,
-        "pool", pool->path.name, "phase", phase_name(view->phase), "daemon_alive",
+        "{s:i, s:s, s:s, s:b, s:b, s:I, s:I, s:I, s:o, s:o, s:i, s:i, s:i, s:o, s:o, s:o}",
+        "schema", 1, "pool", pool->path.name, "phase", phase_name(view->phase), "daemon_alive",
         view->daemon_alive, "daemon_responds", view->daemon_alive && view->daemon_moves,
         "daemon_pid", (json_int_t)view->daemon_pid, "updated_ns", (json_int_t)view->updated_ns,
         "huge_pages", (json_int_t)view->totals.huge_bytes, "totals", totals_json(&view->totals),
         "warnings", warnings_json(view), "capacity_chunks", (int)pool->geometry.capacity_chunks,
-        "chunk_bytes", (int)pool->geometry.slot_bytes, "spaces", (int)view->spaces, "workers",
-        workers, "clients", clients);
+        "chunk_bytes", (int)pool->geometry.slot_bytes, "spaces", (int)view->spaces, "tiers",
+        spw_tiers_json(&view->tiers), "workers", workers, "clients", clients);
     json_dumpf(root, stdout, JSON_INDENT(1));
     putchar('\n');
     json_decref(root);

@@ -1,0 +1,52 @@
+/*
+ * spillway ls: the tiers of a pool and what they hold. Reads a few lines of each feed, whatever the
+ * pool's size, and works when everybody is dead.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "shm/alive.h"
+#include "tools/command.h"
+#include "tools/look.h"
+#include "tools/tiers.h"
+
+static void print_json(const struct spw_pool *pool, const struct spw_tiers_view *view)
+{
+    json_t *root = json_pack("{s:i, s:s, s:o}", "schema", 1, "pool", pool->path.name, "tiers",
+                             spw_tiers_json(view));
+    json_dumpf(root, stdout, JSON_INDENT(1));
+    putchar('\n');
+    json_decref(root);
+}
+
+int spw_cmd_ls(int argc, char *const *argv)
+{
+    struct spw_pool_args args;
+    struct spw_pool *pool;
+    int status = spw_pool_args_read(argc, argv, "the tiers of a pool, and what they hold", &args);
+    if (status >= 0)
+        return status;
+    status = spw_look_open("ls", &args, &pool);
+    if (status)
+        return status;
+    struct spw_tiers_view *view = malloc(sizeof *view);
+    if (!view) {
+        fprintf(stderr, "spillway ls: out of memory\n");
+        spw_look_close(pool);
+        return SPW_EXIT_FAILED;
+    }
+    spw_tiers_read(pool, view);
+    if (args.json)
+        print_json(pool, view);
+    else
+        spw_tiers_print(view);
+    if (spw_lock_held(pool->lock_fd, SPW_LOCK_DAEMON) != 1) {
+        fprintf(stderr,
+                "spillway ls: the daemon of pool %s is gone, what is shown is what it left\n",
+                pool->path.name);
+        status = SPW_EXIT_STALE;
+    }
+    free(view);
+    spw_look_close(pool);
+    return status;
+}

@@ -1,0 +1,107 @@
+/* See tiers.h. */
+#include "tools/tiers.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char *const tier_names[SPW_TIERS] = {"host", "nvme"};
+
+static const char *state_name(uint32_t state)
+{
+    static const char *const names[] = {"none", "up", "scanning", "full", "down"};
+    return state < sizeof names / sizeof names[0] ? names[state] : "?";
+}
+
+static void read_text(const struct spw_feed_head *feed, char *out)
+{
+    for (uint32_t i = 0; i < SPW_TIER_TEXT_WORDS; i++) {
+        uint64_t word = spw_load_relaxed(&feed->tier_text[i]); /* words that move are only shown */
+        memcpy(out + 8 * i, &word, sizeof word);
+    }
+    out[8 * SPW_TIER_TEXT_WORDS - 1] = '\0';
+    for (char *letter = out; *letter; letter++)
+        if (*letter < ' ' || *letter > '~')
+            *letter = '?';
+}
+
+void spw_tiers_read(const struct spw_pool *pool, struct spw_tiers_view *out)
+{
+    memset(out, 0, sizeof *out);
+    out->workers = pool->geometry.workers;
+    for (uint32_t k = 0; k < out->workers; k++) {
+        const struct spw_feed_head *feed = pool->feed[k];
+        for (uint32_t t = 0; t < SPW_TIERS; t++) {
+            const struct spw_tier_record *record = &feed->tier[t];
+            out->line[k][t] = (struct spw_tiers_line){
+                .capacity_bytes = spw_load_relaxed(&record->capacity_bytes),
+                .used_bytes = spw_load_relaxed(&record->used_bytes),
+                .entries = spw_load_relaxed(&record->entries),
+                .leased = spw_load_relaxed(&record->leased),
+                .evictable = spw_load_relaxed(&record->evictable),
+                .state = (uint32_t)spw_load_relaxed(&record->state),
+                .mode = (uint32_t)spw_load_relaxed(&record->mode),
+            };
+        }
+        read_text(feed, out->text[k]);
+    }
+}
+
+/* How it reads and writes files; memory has no mode. */
+static const char *mode_words(uint32_t tier, uint32_t mode, char out[48])
+{
+    if (tier == SPW_TIER_HOST)
+        snprintf(out, 48, "-");
+    else
+        snprintf(out, 48, "%s, %s, %s", mode & SPW_TIER_DIRECT ? "direct" : "buffered",
+                 mode & SPW_TIER_URING ? "uring" : "threads",
+                 mode & SPW_TIER_REGISTERED ? "registered" : "not registered");
+    return out;
+}
+
+void spw_tiers_print(const struct spw_tiers_view *view)
+{
+    printf("%6s %-5s %-9s %12s %12s %10s %8s %10s  %s\n", "worker", "tier", "state", "capacity",
+           "used", "entries", "leased", "evictable", "files");
+    for (uint32_t k = 0; k < view->workers; k++) {
+        for (uint32_t t = 0; t < SPW_TIERS; t++) {
+            const struct spw_tiers_line *line = &view->line[k][t];
+            char mode[48];
+            if (line->state == SPW_TIER_NONE)
+                continue;
+            printf("%6u %-5s %-9s %10.1fMB %10.1fMB %10" PRIu64 " %8" PRIu64 " %10" PRIu64 "  %s\n",
+                   k, tier_names[t], state_name(line->state), (double)line->capacity_bytes / 1e6,
+                   (double)line->used_bytes / 1e6, line->entries, line->leased, line->evictable,
+                   mode_words(t, line->mode, mode));
+        }
+        if (view->text[k][0])
+            printf("%6s %s\n", "", view->text[k]);
+    }
+}
+
+static json_t *line_json(const struct spw_tiers_view *view, uint32_t k, uint32_t t)
+{
+    const struct spw_tiers_line *line = &view->line[k][t];
+    json_t *json = json_pack(
+        "{s:i, s:s, s:s, s:I, s:I, s:I, s:I, s:I}", "worker", (int)k, "tier", tier_names[t],
+        "state", state_name(line->state), "capacity_bytes", (json_int_t)line->capacity_bytes,
+        "used_bytes", (json_int_t)line->used_bytes, "entries", (json_int_t)line->entries, "leased",
+        (json_int_t)line->leased, "evictable", (json_int_t)line->evictable);
+    if (json && t == SPW_TIER_NVME)
+        json_object_update_new(
+            json, json_pack("{s:s, s:s, s:b, s:s}", "io_mode",
+                            line->mode & SPW_TIER_DIRECT ? "direct" : "buffered", "io_engine",
+                            line->mode & SPW_TIER_URING ? "uring" : "threads", "registered",
+                            (line->mode & SPW_TIER_REGISTERED) != 0, "text", view->text[k]));
+    return json;
+}
+
+json_t *spw_tiers_json(const struct spw_tiers_view *view)
+{
+    json_t *tiers = json_array();
+    for (uint32_t k = 0; k < view->workers; k++)
+        for (uint32_t t = 0; t < SPW_TIERS; t++)
+            if (view->line[k][t].state != SPW_TIER_NONE)
+                json_array_append_new(tiers, line_json(view, k, t));
+    return tiers;
+}
