@@ -38,7 +38,8 @@ static int open_parts(struct spw_worker *worker, struct spw_error *err)
                                      .ctx = worker,
                                      .now_ns = worker->now_ns,
                                      .io_quarantine_ns = config->io_quarantine_ns,
-                                     .transfers_linger = config->transfers_linger};
+                                     .transfers_linger = config->transfers_linger,
+                                     .evict = config->evict};
     uint64_t jobs = (uint64_t)geometry->clients * config->client_jobs_max;
     if (jobs > UINT32_MAX || spw_jobs_init(&worker->jobs, (uint32_t)jobs) < 0)
         return spw_fail(err, -ENOMEM, "no room for %llu jobs (clients x jobs of a client)",

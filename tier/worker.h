@@ -12,6 +12,7 @@
 #include "shm/pool.h"
 #include "tier/cold.h"
 #include "tier/copier.h"
+#include "tier/evict.h"
 
 /** What goes down to the tier below, and what comes up (tier/worker_cold.c). */
 struct spw_cold_policy {
@@ -43,6 +44,7 @@ struct spw_worker_config {
     uint64_t drain_limit_ns;       /* copies still wanted after a stop       */
     uint64_t io_quarantine_ns;     /* how long a dead worker's transfers may go on */
     bool transfers_linger;         /* the copier's outlive this process; see tier/quarantine.h */
+    enum spw_evict_policy evict;   /* who goes to make room in the shard */
     uint64_t (*now_ns)(void *ctx); /* CLOCK_MONOTONIC, or a test's clock     */
     void *clock_ctx;
 };

@@ -93,11 +93,18 @@ static double overtake_limit_ns(const struct spw_replay_options *options)
     return ns > OVERTAKE_LIMIT_MIN_NS ? ns : OVERTAKE_LIMIT_MIN_NS;
 }
 
+/* On disk each worker may take what its chunks need, and as much again for what is half full. */
+static uint64_t nvme_bytes(const struct spw_replay_options *options)
+{
+    uint64_t cell = spw_align_up(options->payload_bytes, 4096) + 4096;
+    return options->workers * (2 * options->nvme_chunks * cell + (64ull << 20));
+}
+
 static int start_daemon(struct replay *replay)
 {
     const struct spw_replay_options *options = replay->options;
     char program[1024], workers[24], capacity[24], bytes[24], store[32], load[32], clients[24],
-        limit[32];
+        limit[32], nvme[32], nvme_chunks[32];
     program_beside(program, sizeof program, "spillwayd");
     snprintf(workers, sizeof workers, "%" PRIu64, options->workers);
     snprintf(capacity, sizeof capacity, "%" PRIu64, options->capacity_chunks);
@@ -106,39 +113,23 @@ static int start_daemon(struct replay *replay)
     snprintf(load, sizeof load, "%.0f", (double)options->load_rate * options->speed);
     snprintf(limit, sizeof limit, "%.0fns", overtake_limit_ns(options));
     snprintf(clients, sizeof clients, "%" PRIu64, options->schedulers + 1);
-    char *argv[] = {(char *)"spillway",
-                    (char *)"replay-exec",
-                    program,
-                    (char *)"--name",
-                    replay->pool,
-                    (char *)"--shm-dir",
-                    (char *)options->shm_dir,
-                    (char *)"--workers",
-                    workers,
-                    (char *)"--capacity-chunks",
-                    capacity,
-                    (char *)"--chunk-bytes",
-                    bytes,
-                    (char *)"--store-rate",
-                    store,
-                    (char *)"--load-rate",
-                    load,
-                    (char *)"--overtake-limit",
-                    limit,
-                    (char *)"--max-clients",
-                    clients,
-                    (char *)"--kv-blocks",
-                    (char *)KV_BLOCKS,
-                    (char *)"--queue-chunks",
-                    (char *)QUEUE_CHUNKS,
-                    (char *)"--command-ring-slots",
-                    (char *)RING_SLOTS,
-                    (char *)"--completion-ring-slots",
-                    (char *)RING_SLOTS,
-                    (char *)"--on-stop",
-                    (char *)"remove",
-                    (char *)"--quiet",
-                    NULL};
+    snprintf(nvme, sizeof nvme, "%" PRIu64, nvme_bytes(options));
+    snprintf(nvme_chunks, sizeof nvme_chunks, "%" PRIu64, options->nvme_chunks);
+    char *argv[] = {(char *)"spillway", (char *)"replay-exec", program, (char *)"--name",
+                    replay->pool, (char *)"--shm-dir", (char *)options->shm_dir,
+                    (char *)"--workers", workers, (char *)"--capacity-chunks", capacity,
+                    (char *)"--chunk-bytes", bytes, (char *)"--store-rate", store,
+                    (char *)"--load-rate", load, (char *)"--overtake-limit", limit,
+                    (char *)"--max-clients", clients, (char *)"--kv-blocks", (char *)KV_BLOCKS,
+                    (char *)"--queue-chunks", (char *)QUEUE_CHUNKS, (char *)"--command-ring-slots",
+                    (char *)RING_SLOTS, (char *)"--completion-ring-slots", (char *)RING_SLOTS,
+                    (char *)"--on-stop", (char *)"remove", (char *)"--evict",
+                    (char *)spw_replay_evictions[options->eviction], (char *)"--quiet",
+                    /* left out without a directory */
+                    (char *)"--nvme-dir", (char *)options->nvme_dir, (char *)"--nvme-bytes", nvme,
+                    (char *)"--nvme-chunks", nvme_chunks, NULL};
+    if (!options->nvme_dir[0])
+        argv[sizeof argv / sizeof argv[0] - 7] = NULL;
     int status = posix_spawn(&replay->daemon, "/proc/self/exe", NULL, NULL, argv, environ);
     if (status)
         fprintf(stderr, "spillway replay: the pool cannot be started: %s\n", strerror(status));
@@ -287,7 +278,8 @@ static void end_all(struct replay *replay, bool failed)
 
 static const char *name_of(const struct spw_replay_options *options, uint32_t policy)
 {
-    return options->cache_only ? "lru" : options->policies[policy].name;
+    return options->cache_only ? spw_replay_evictions[options->eviction]
+                               : options->policies[policy].name;
 }
 
 /* One policy through a pool of its own. */

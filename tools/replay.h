@@ -26,7 +26,9 @@ struct spw_replay_options {
     bool generate;
     uint64_t seed;
     bool cache_only;
-    uint64_t eviction;        /* 0 = lru */
+    uint64_t eviction;        /* index into spw_replay_evictions */
+    char nvme_dir[256];       /* "" = no tier below */
+    uint64_t nvme_chunks;     /* a worker */
     uint64_t capacity_chunks; /* a worker; cache-only: of the pool */
     uint64_t workers;
     uint64_t schedulers;
@@ -63,6 +65,9 @@ int spw_replay_options_read(int argc, char *const *argv, struct spw_replay_optio
 /** Which engine gets which request. */
 struct spw_route spw_replay_route(const struct spw_replay_options *options);
 
+/** Names of eviction policies, closed by NULL. */
+extern const char *const spw_replay_evictions[];
+
 /** Print the options' help. */
 void spw_replay_options_help(FILE *out);
 
@@ -78,6 +83,7 @@ struct spw_replay_sums {
     uint64_t blocks;
     uint64_t hit_blocks;
     uint64_t resident_blocks;
+    uint64_t below_blocks; /* cache-only: of hit_blocks, those that only the tier below had */
     uint64_t deferred_requests;
     uint64_t recomputed_tokens;
     uint64_t prompt_tokens;

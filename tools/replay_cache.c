@@ -6,7 +6,8 @@
  * hit, then let the policy see every chunk once, last chunk first. Recency is a stack: what N
  * chunks stay depends only on the order of the last uses, so the same end is reached by touching
  * what is there, storing what is not, and touching all once more; lanes keep that order. Of a
- * request longer than N only its first N chunks can stay, so only those are stored.
+ * request longer than N only its first N chunks can stay, so only those are stored. Under FIFO, too,
+ * the head comes last of its request.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -16,7 +17,8 @@
 #include "tools/replay.h"
 #include "tools/replay_kv.h"
 
-#define LOADS_MAX 128u /* jobs of one hit; a longer one is loaded and checked up to there */
+#define DEFERRALS_MAX 3000000u /* some 30 s of asking: what is below comes sooner, or not at all */
+#define LOADS_MAX     128u     /* jobs of one hit; a longer one is loaded and checked up to there */
 
 /* One job of a load, begun in a step and run after it. */
 struct load {
@@ -145,30 +147,35 @@ static int store_some(struct cache_replay *replay, struct spw_request *request, 
     return status ? status : (int)accepted;
 }
 
-/* Store every chunk below @count that is not resident, deepest first. */
+/* The deepest absent chunks below *next. Under FIFO, where no touch mends the order, one at a time: of
+ * a call that is accepted in parts the later part is newer. */
+static uint32_t gather_absent(const struct cache_replay *replay, uint64_t *next,
+                              struct spw_chunk_ref refs[SPW_MAX_JOB_CHUNKS])
+{
+    uint32_t n = 0, most = replay->seat->options->eviction == 0 ? SPW_MAX_JOB_CHUNKS : 1;
+    while (*next != 0 && n < most)
+        if (replay->verdicts[--*next] != SPW_HIT)
+            refs[n++] = (struct spw_chunk_ref){.index = *next};
+    return n;
+}
+
+/* Store every chunk below @count that is not resident, the deepest of them first. */
 static int store_absent(struct cache_replay *replay, struct spw_request *request,
                         const uint64_t *ids, uint64_t count)
 {
     struct spw_chunk_ref refs[SPW_MAX_JOB_CHUNKS];
-    uint32_t n = 0;
     uint64_t next = count;
-    while (next || n) {
-        while (next && n < SPW_MAX_JOB_CHUNKS) {
-            next--;
-            if (replay->verdicts[next] != SPW_HIT)
-                refs[n++] = (struct spw_chunk_ref){.index = next};
+    uint32_t n;
+    while ((n = gather_absent(replay, &next, refs)) != 0) {
+        for (uint32_t at = 0; at < n;) {
+            int done = store_some(replay, request, ids, refs + at, n - at);
+            if (done < 0 && done != -EAGAIN)
+                return done;
+            if (done > 0)
+                at += (uint32_t)done;
+            else
+                usleep(10); /* the worker is still making room */
         }
-        if (!n)
-            break;
-        int done = store_some(replay, request, ids, refs, n);
-        if (done < 0 && done != -EAGAIN)
-            return done;
-        if (done <= 0) {
-            usleep(10); /* the worker is still making room */
-            continue;
-        }
-        n -= (uint32_t)done;
-        memmove(refs, refs + done, n * sizeof *refs);
     }
     return 0;
 }
@@ -185,38 +192,71 @@ static int touch(struct spw_client *client, struct spw_request *request)
 
 static void count_blocks(struct cache_replay *replay, uint64_t count)
 {
-    uint64_t run = 0, resident = 0;
+    uint64_t run = 0, resident = 0, below = 0;
     for (uint64_t i = 0; i < count; i++)
-        resident += replay->verdicts[i] == SPW_HIT;
-    while (run < count && replay->verdicts[run] == SPW_HIT)
-        run++;
+        resident += replay->verdicts[i] == SPW_HIT || replay->verdicts[i] == SPW_PENDING;
+    for (; run < count && replay->verdicts[run] != SPW_MISS; run++)
+        below += replay->verdicts[run] == SPW_PENDING;
     replay->sums->requests++;
     replay->sums->blocks += count;
     replay->sums->hit_blocks += run;
+    replay->sums->below_blocks += below;
     replay->sums->resident_blocks += resident;
+}
+
+/* One look, as a scheduling step has it. What is pending here is below: no store is under way. */
+static int look_up(struct cache_replay *replay, struct spw_request *request, uint64_t count,
+                   bool first, uint32_t *out_action)
+{
+    struct spw_decision decision = {.size_bytes = sizeof decision};
+    int status = spw_step_begin(replay->seat->client);
+    if (status < 0)
+        return status;
+    if (first) {
+        status = spw_request_probe(request, 0, 0, count, replay->verdicts);
+        if (status >= 0)
+            count_blocks(replay, count);
+    }
+    if (status >= 0)
+        status = spw_lookup(request, 0, 0, &decision);
+    if (status >= 0 && decision.action == SPW_ACTION_LOAD)
+        status = begin_loads(replay, request, &decision);
+    if (status >= 0 && decision.action != SPW_ACTION_DEFER)
+        status = spw_touch(request);
+    *out_action = decision.action;
+    int ended = spw_step_end(replay->seat->client);
+    return status < 0 ? status : ended;
+}
+
+/* What is resident after the loads: chunks came up meanwhile, and others went for them. */
+static int look_again(struct cache_replay *replay, struct spw_request *request, uint64_t count)
+{
+    int status = spw_step_begin(replay->seat->client);
+    if (status < 0)
+        return status;
+    status = spw_request_probe(request, 0, 0, count, replay->verdicts);
+    int ended = spw_step_end(replay->seat->client);
+    return status < 0 ? status : ended;
 }
 
 static int look_up_and_load(struct cache_replay *replay, struct spw_request *request,
                             const uint64_t *ids, uint64_t count)
 {
-    struct spw_decision decision = {.size_bytes = sizeof decision};
+    uint32_t action = SPW_ACTION_DEFER;
+    int status = 0;
     replay->loads = 0;
-    int status = spw_step_begin(replay->seat->client);
-    if (status < 0)
-        return status;
-    status = spw_request_probe(request, 0, 0, count, replay->verdicts);
-    if (status >= 0) {
-        count_blocks(replay, count);
-        status = spw_lookup(request, 0, 0, &decision);
+    for (uint32_t asked = 0; status >= 0 && action == SPW_ACTION_DEFER; asked++) {
+        if (asked == DEFERRALS_MAX)
+            return -ETIMEDOUT;
+        if (asked > 0)
+            usleep(10);
+        status = look_up(replay, request, count, asked == 0, &action);
+        replay->sums->deferred_requests += asked == 0 && action == SPW_ACTION_DEFER;
     }
-    if (status >= 0 && decision.action == SPW_ACTION_LOAD)
-        status = begin_loads(replay, request, &decision);
     if (status >= 0)
-        status = spw_touch(request);
-    int ended = spw_step_end(replay->seat->client);
-    if (status < 0 || ended)
-        return status < 0 ? status : ended;
-    return end_loads(replay, ids);
+        status = end_loads(replay, ids);
+    return status < 0 || !replay->seat->options->nvme_dir[0] ? status
+                                                             : look_again(replay, request, count);
 }
 
 static int replay_request(struct cache_replay *replay, const struct spw_trace_request *traced)

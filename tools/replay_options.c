@@ -11,7 +11,7 @@
 #define SECOND_NS    1000000000ull
 #define CAPACITY_MAX (1u << 24)
 
-static const char *const evictions[] = {"lru", NULL};
+const char *const spw_replay_evictions[] = {"lru", "fifo", NULL};
 static const char *const routes[] = {"round-robin", "random", NULL};
 static const char *const scopes[] = {"request", "group", NULL};
 
@@ -28,9 +28,15 @@ static const struct spw_option table[] = {
      "awaited with a budget of 4 chunks, awaited with auto"},
     {"cache-only", NULL, SPW_OPTION_SWITCH, AT(cache_only), 0, 0, NULL, "no",
      "no clock: one scheduler, one worker, file order; counts what an eviction policy keeps"},
-    {"policy", NULL, SPW_OPTION_CHOICE, AT(eviction), 0, 0, evictions, "lru", "eviction policy"},
+    {"policy", NULL, SPW_OPTION_CHOICE, AT(eviction), 0, 0, spw_replay_evictions, "lru",
+     "which chunk goes to make room: the least recently used, or the one that came first"},
     {"capacity-chunks", NULL, SPW_OPTION_COUNT, AT(capacity_chunks), 1, CAPACITY_MAX, NULL, "4000",
      "resident chunks a worker; with --simulate as many as there are, unless given"},
+    {"nvme-dir", NULL, SPW_OPTION_TEXT, AT(nvme_dir), 0,
+     sizeof((struct spw_replay_options *)0)->nvme_dir, NULL, NULL,
+     "directory for chunks that leave memory; what the pool puts there stays"},
+    {"nvme-chunks", NULL, SPW_OPTION_COUNT, AT(nvme_chunks), 1, CAPACITY_MAX, NULL, "50000",
+     "chunks that each worker may have there"},
     {"workers", NULL, SPW_OPTION_COUNT, AT(workers), 1, 32, NULL, "4", "worker processes"},
     {"schedulers", NULL, SPW_OPTION_COUNT, AT(schedulers), 1, 126, NULL, "4",
      "engines, each with one scheduler process; engine e stores by worker e modulo workers"},
@@ -133,10 +139,13 @@ static int check_kind(const struct spw_options *given_options, struct spw_replay
     static const char *const of_many[] = {
         "workers",          "schedulers",     "route",   "compare",
         "gpu-cache-tokens", "overtake-limit", "awaited", NULL};
-    static const char *const of_pool[] = {"cache-only", "speed", "payload-bytes", "shm-dir", NULL};
+    static const char *const of_pool[] = {"cache-only", "speed",    "payload-bytes",
+                                          "shm-dir",    "nvme-dir", NULL};
     const char *name;
     if (!options->cache_only && given(given_options, "policy"))
         return complain(err, err_bytes, "--policy is compared by --cache-only: give that too");
+    if (!options->nvme_dir[0] && given(given_options, "nvme-chunks"))
+        return complain(err, err_bytes, "--nvme-chunks has no effect without --nvme-dir");
     if (options->payload_bytes % 64)
         return complain(err, err_bytes, "--payload-bytes must be a multiple of 64");
     if (options->simulate && (name = first_given(given_options, of_pool)))

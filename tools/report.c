@@ -203,6 +203,7 @@ static const struct row {
     {"requests", CELL_COUNT, FIELD(requests), 0},
     {"blocks", CELL_COUNT, FIELD(blocks), 0},
     {"hit rate", CELL_SHARE, FIELD(hit_blocks), FIELD(blocks)},
+    {"of it, from below", CELL_SHARE, FIELD(below_blocks), FIELD(blocks)},
     {"requests deferred", CELL_SHARE, FIELD(deferred_requests), FIELD(requests)},
     {"wait, mean", CELL_SECONDS, FIELD(wait_mean_s), 0},
     {"wait, p50", CELL_SECONDS, FIELD(wait_p50_s), 0},
@@ -290,7 +291,7 @@ static json_t *json_of(const struct spw_report *r)
     return json_pack(
         "{s:i, s:s, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:I, s:f, s:f, s:I, s:I,"
         " s:f, s:f, s:I, s:I, s:f, s:f, s:b, s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f,"
-        " s:I, s:I}",
+        " s:I, s:I, s:I}",
         "schema", SPW_REPORT_SCHEMA, "policy", r->policy, "requests", (json_int_t)r->requests,
         "blocks", (json_int_t)r->blocks, "hit_blocks", (json_int_t)r->hit_blocks, "resident_blocks",
         (json_int_t)r->resident_blocks, "deferred_share", share(r->deferred_requests, r->requests),
@@ -305,7 +306,8 @@ static json_t *json_of(const struct spw_report *r)
         (json_int_t)r->eta_waits, "eta_unknown", (json_int_t)r->eta_unknown, "eta_error_mean_s",
         r->eta_error_mean_s, "eta_error_p50_s", r->eta_error_p50_s, "eta_error_p90_s",
         r->eta_error_p90_s, "eta_error_share", r->eta_error_share, "awaited_stores",
-        (json_int_t)r->awaited_stores, "overtaking_stores", (json_int_t)r->overtaking_stores);
+        (json_int_t)r->awaited_stores, "overtaking_stores", (json_int_t)r->overtaking_stores,
+        "below_blocks", (json_int_t)r->below_blocks);
 }
 
 int spw_report_print_json(const struct spw_report *reports, size_t count, FILE *out)

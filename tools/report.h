@@ -66,6 +66,7 @@ struct spw_report {
     uint64_t blocks;          /* of all prompts */
     uint64_t hit_blocks;      /* in leading resident runs */
     uint64_t resident_blocks; /* anywhere */
+    uint64_t below_blocks;    /* of hit_blocks: only the tier below had them */
     uint64_t deferred_requests;
     double wait_mean_s, wait_p50_s, wait_p99_s; /* of one deferral from first to last */
     uint64_t recomputed_tokens; /* that a pending chunk would have saved, had one waited */

@@ -68,6 +68,7 @@ static int run(const struct spw_config *config, struct spw_pool *pool, uint32_t 
         .drain_limit_ns = config->drain_limit_ns,
         .io_quarantine_ns = config->io_quarantine_ns,
         .transfers_linger = false, /* a host copier's end with its process */
+        .evict = config->evict == SPW_EVICT_FIFO ? SPW_EVICT_BY_AGE : SPW_EVICT_BY_USE,
         .now_ns = now_ns,
     };
     uint64_t afresh = counted(pool, k, SPW_WORKER_afresh);

@@ -65,18 +65,19 @@ static void data_path(const char *file, char *path, size_t bytes)
 
 /* ---- cache only ------------------------------------------------------------------------------ */
 
-static void cache_only(const char *trace, uint64_t capacity, struct spw_oracle_result *result)
+static void cache_only(const char *trace, uint64_t capacity, const char *policy,
+                       struct spw_oracle_result *result)
 {
     char number[24];
     snprintf(number, sizeof number, "%llu", (unsigned long long)capacity);
     const char *const args[] = {
-        "--cache-only", "--capacity-chunks", number, "--policy", "lru", "--json", trace, NULL};
+        "--cache-only", "--capacity-chunks", number, "--policy", policy, "--json", trace, NULL};
     cr_assert_eq(replay(args), 0, "%s", out);
     json_t *root = last_object();
     *result = (struct spw_oracle_result){
         (uint64_t)value(root, "requests"), (uint64_t)value(root, "blocks"),
         (uint64_t)value(root, "hit_blocks"), (uint64_t)value(root, "resident_blocks")};
-    cr_expect_str_eq(json_string_value(json_object_get(root, "policy")), "lru");
+    cr_expect_str_eq(json_string_value(json_object_get(root, "policy")), policy);
     cr_expect_eq(value(root, "wrong_bytes"), 0);
     cr_expect_geq(value(root, "verified_chunks"), (double)result->hit_blocks * 0.9);
     json_decref(root);
@@ -91,14 +92,17 @@ Test(process_replay, cache_only_equals_the_oracle_at_every_capacity)
     data_path("mooncake_slice.jsonl.gz", path, sizeof path);
     cr_assert_eq(spw_trace_read(path, &options, &trace, words, sizeof words), 0, "%s", words);
     for (size_t i = 0; i < sizeof capacity / sizeof capacity[0]; i++) {
-        struct spw_oracle_result want, got;
-        cr_assert_eq(spw_oracle_run(&trace, capacity[i], &want), 0);
-        cache_only(path, capacity[i], &got);
-        cr_expect_eq(got.requests, want.requests);
-        cr_expect_eq(got.blocks, want.blocks);
-        cr_expect_eq(got.hit_blocks, want.hit_blocks, "capacity %d: hit %d, not %d",
-                     (int)capacity[i], (int)got.hit_blocks, (int)want.hit_blocks);
-        cr_expect_eq(got.resident_blocks, want.resident_blocks, "capacity %d", (int)capacity[i]);
+        for (int fifo = 0; fifo < 2; fifo++) {
+            struct spw_oracle_result want, got;
+            cr_assert_eq(spw_oracle_run(&trace, capacity[i], fifo, &want), 0);
+            cache_only(path, capacity[i], fifo ? "fifo" : "lru", &got);
+            cr_expect_eq(got.requests, want.requests);
+            cr_expect_eq(got.blocks, want.blocks);
+            cr_expect_eq(got.hit_blocks, want.hit_blocks, "fifo %d, capacity %d: hit %d, not %d",
+                         fifo, (int)capacity[i], (int)got.hit_blocks, (int)want.hit_blocks);
+            cr_expect_eq(got.resident_blocks, want.resident_blocks, "fifo %d, capacity %d", fifo,
+                         (int)capacity[i]);
+        }
     }
     spw_trace_fini(&trace);
 }
@@ -110,7 +114,7 @@ Test(process_replay, cache_only_counts_of_an_hour_of_chat_are_known)
     data_path("mooncake_conversation.jsonl.gz", path, sizeof path);
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         struct spw_oracle_result got;
-        cache_only(path, known[i][0], &got);
+        cache_only(path, known[i][0], "lru", &got);
         cr_expect_eq(got.hit_blocks, known[i][1], "capacity %d: %d", (int)known[i][0],
                      (int)got.hit_blocks);
     }

@@ -10,11 +10,13 @@
 struct entry {
     uint32_t newer, older; /* neighbours in the list, NONE at its ends */
     bool resident;
+    bool wanted; /* FIFO: absent when the request that is served was looked up */
 };
 
 struct spw_oracle {
     const struct spw_trace *trace;
     uint64_t capacity;
+    bool fifo;
     uint64_t *ids; /* sorted, each once; entries[i] is of ids[i] */
     struct entry *entries;
     uint32_t id_count;
@@ -30,13 +32,14 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-struct spw_oracle *spw_oracle_open(const struct spw_trace *trace, uint64_t capacity)
+struct spw_oracle *spw_oracle_open(const struct spw_trace *trace, uint64_t capacity, bool fifo)
 {
     struct spw_oracle *o = calloc(1, sizeof(*o));
 
     if (!o)
         return NULL;
-    *o = (struct spw_oracle){.trace = trace, .capacity = capacity, .newest = NONE, .oldest = NONE};
+    *o = (struct spw_oracle){
+        .trace = trace, .capacity = capacity, .fifo = fifo, .newest = NONE, .oldest = NONE};
     o->ids = malloc((trace->id_count + 1) * sizeof(*o->ids));
     o->entries = calloc(trace->id_count + 1, sizeof(*o->entries));
     if (!o->ids || !o->entries) {
@@ -94,6 +97,12 @@ static void see(struct spw_oracle *o, uint32_t at)
         take_out(o, o->oldest);
 }
 
+static void mark(struct spw_oracle *o, uint64_t id)
+{
+    struct entry *e = &o->entries[find(o, id)];
+    e->wanted = !e->resident;
+}
+
 void spw_oracle_step(struct spw_oracle *oracle, uint64_t index, uint32_t *out_hit,
                      uint32_t *out_resident)
 {
@@ -107,8 +116,14 @@ void spw_oracle_step(struct spw_oracle *oracle, uint64_t index, uint32_t *out_hi
         hit += there && hit == i;
         resident += there;
     }
-    for (uint32_t i = request->id_count; i-- > 0;)
-        see(oracle, find(oracle, ids[i]));
+    uint64_t seen = request->id_count;
+    if (oracle->fifo && seen > oracle->capacity)
+        seen = oracle->capacity;
+    for (uint64_t i = 0; oracle->fifo && i < seen; i++)
+        mark(oracle, ids[i]);
+    for (uint64_t i = seen; i-- > 0;)
+        if (!oracle->fifo || oracle->entries[find(oracle, ids[i])].wanted)
+            see(oracle, find(oracle, ids[i]));
 
     oracle->result.requests++;
     oracle->result.blocks += request->id_count;
@@ -130,10 +145,10 @@ struct spw_oracle_result spw_oracle_result(const struct spw_oracle *oracle)
     return oracle->result;
 }
 
-int spw_oracle_run(const struct spw_trace *trace, uint64_t capacity,
+int spw_oracle_run(const struct spw_trace *trace, uint64_t capacity, bool fifo,
                    struct spw_oracle_result *out_result)
 {
-    struct spw_oracle *oracle = spw_oracle_open(trace, capacity);
+    struct spw_oracle *oracle = spw_oracle_open(trace, capacity, fifo);
     uint32_t hit, resident;
 
     if (!oracle)

@@ -1,7 +1,7 @@
 #ifndef SPW_TESTS_SUPPORT_PREFIX_ORACLE_H
 #define SPW_TESTS_SUPPORT_PREFIX_ORACLE_H
 /*
- * What a cache-only replay must answer: a plain model of a prefix cache with exact LRU.
+ * What a cache-only replay must answer: a plain model of a prefix cache with exact LRU, or FIFO.
  *
  * The cache holds at most @capacity chunks; every id of a request is one chunk, a partial last one
  * too. Requests come in file order, each finished before the next:
@@ -18,6 +18,9 @@
  * of the request, or whether touches come before stores, as long as the order of recency ends up
  * the same. A request with more ids than the capacity leaves its first @capacity ids, and nothing
  * else.
+ *
+ * With FIFO an id that the lookup found stays where it is, also if it goes while the others are put in,
+ * and of a request only its first @capacity ids are put in, since no more can stay.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -34,7 +37,7 @@ struct spw_oracle_result {
 };
 
 /** A cache of @capacity chunks, empty, for the ids of @trace (borrowed). NULL: out of memory. */
-struct spw_oracle *spw_oracle_open(const struct spw_trace *trace, uint64_t capacity);
+struct spw_oracle *spw_oracle_open(const struct spw_trace *trace, uint64_t capacity, bool fifo);
 void spw_oracle_close(struct spw_oracle *oracle);
 
 /** Serve request @index of the trace; tells what its lookup found. */
@@ -48,7 +51,7 @@ bool spw_oracle_holds(const struct spw_oracle *oracle, uint64_t id);
 struct spw_oracle_result spw_oracle_result(const struct spw_oracle *oracle);
 
 /** Serve the whole of @trace by a fresh cache. Returns 0 or -ENOMEM. */
-int spw_oracle_run(const struct spw_trace *trace, uint64_t capacity,
+int spw_oracle_run(const struct spw_trace *trace, uint64_t capacity, bool fifo,
                    struct spw_oracle_result *out_result);
 
 #endif

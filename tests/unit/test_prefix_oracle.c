@@ -26,7 +26,7 @@ Test(prefix_oracle, a_request_longer_than_the_cache_leaves_its_head)
     const uint64_t *const lines[] = {line, line};
     const uint32_t counts[] = {5, 5};
     struct spw_trace trace = trace_of(lines, counts, 2);
-    struct spw_oracle *oracle = spw_oracle_open(&trace, 2);
+    struct spw_oracle *oracle = spw_oracle_open(&trace, 2, false);
     uint32_t hit, resident;
 
     spw_oracle_step(oracle, 0, &hit, &resident);
@@ -46,7 +46,7 @@ Test(prefix_oracle, the_deepest_chunk_goes_first)
     const uint64_t *const lines[] = {a, b, c, a};
     const uint32_t counts[] = {3, 1, 1, 3};
     struct spw_trace trace = trace_of(lines, counts, 4);
-    struct spw_oracle *oracle = spw_oracle_open(&trace, 4);
+    struct spw_oracle *oracle = spw_oracle_open(&trace, 4, false);
     uint32_t hit, resident;
 
     spw_oracle_step(oracle, 0, &hit, &resident);
@@ -64,7 +64,7 @@ Test(prefix_oracle, the_deepest_chunk_goes_first)
 /* The rules word for word, over an array in order of recency, newest first. */
 static void check_against_array(const struct spw_trace *trace, size_t capacity)
 {
-    struct spw_oracle *oracle = spw_oracle_open(trace, capacity);
+    struct spw_oracle *oracle = spw_oracle_open(trace, capacity, false);
     uint64_t *held = calloc(capacity + 1, sizeof(*held));
     size_t count = 0;
 
@@ -118,7 +118,7 @@ static void check_numbers(const char *path, uint64_t capacity, uint64_t blocks, 
     char err[512];
 
     cr_assert_eq(spw_trace_read(path, NULL, &trace, err, sizeof(err)), 0, "%s", err);
-    cr_assert_eq(spw_oracle_run(&trace, capacity, &result), 0);
+    cr_assert_eq(spw_oracle_run(&trace, capacity, false, &result), 0);
     cr_expect_eq(result.requests, trace.request_count);
     cr_expect_eq(result.blocks, blocks);
     cr_expect_eq(result.hit_blocks, hit_blocks, "%lu at %lu", result.hit_blocks, capacity);

@@ -117,6 +117,7 @@ static struct spw_report example(void)
         .eta_error_share = 0.0625,
         .awaited_stores = 654,
         .overtaking_stores = 321,
+        .below_blocks = 4711,
     };
 }
 
@@ -132,7 +133,8 @@ Test(report, json_has_the_keys_that_scripts_rely_on_in_their_order)
         "\"store_rate_achieved\":1.97e9,\"void\":false,\"reason\":\"\","
         "\"waits\":77,\"waits_hit\":60,\"waits_cut\":16,\"eta_waits\":58,\"eta_unknown\":2,"
         "\"eta_error_mean_s\":0.5,\"eta_error_p50_s\":0.25,\"eta_error_p90_s\":4.125,"
-        "\"eta_error_share\":0.0625,\"awaited_stores\":654,\"overtaking_stores\":321}\n";
+        "\"eta_error_share\":0.0625,\"awaited_stores\":654,\"overtaking_stores\":321,"
+        "\"below_blocks\":4711}\n";
     struct spw_report report = example();
     char *text = NULL;
     size_t bytes;
