@@ -1,6 +1,7 @@
 /* What is so on this host; see host.h. Reads /proc, /sys, /dev and limits; changes nothing but for a
  * moment: a trial ring. */
 #include "tools/host.h"
+#include "tools/host_impl.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -337,4 +338,5 @@ void spw_host_gather(const char *root, const struct spw_config *config, struct s
     gather_cpus(root, out_host);
     gather_gpus(root, out_host);
     gather_pools(config, out_host);
+    spw_host_gather_nvme(config, out_host);
 }

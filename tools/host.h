@@ -28,6 +28,11 @@ struct spw_host {
     int shm_error;                /* why objects can't be made there: an errno, or 0   */
     uint64_t own_bytes;           /* of left-overs of this pool: a start takes them over */
 
+    /* where chunks go that leave memory; all else is 0 unless it is wanted */
+    bool nvme_wanted, nvme_direct, nvme_held; /* held: by a daemon that lives */
+    int nvme_error;                           /* why it can't be looked at: an errno, or 0 */
+    uint64_t nvme_free, nvme_own;             /* own: of a pool that used it before */
+
     /* memory */
     uint64_t memory_total, memory_available;
     uint64_t cgroup_limit, cgroup_used; /* the tightest of those that apply */

@@ -174,6 +174,38 @@ static void judge_uring(struct judge *judge)
                : "let the container's seccomp profile allow it, if an NVMe tier is wanted");
 }
 
+static void judge_nvme(struct judge *judge)
+{
+    const struct spw_host *host = judge->host;
+    const char *dir = judge->config->nvme_dir;
+    uint64_t needed = judge->config->nvme_bytes, available = host->nvme_free + host->nvme_own;
+    struct spw_host_finding *finding;
+    if (!host->nvme_wanted)
+        return;
+    if (host->nvme_error) {
+        finding = find(judge, SPW_HOST_WARNING, "nvme", "%s can't be looked at: %s", dir,
+                       strerror(host->nvme_error));
+        remedy(finding, "until it can be used, nothing goes there and all of it is a miss");
+        return;
+    }
+    finding = find(judge, available >= needed ? SPW_HOST_OK : SPW_HOST_WARNING, "nvme",
+                   "%.1f MiB needed in %s, %.1f MiB available", mib(needed), dir, mib(available));
+    if (available < needed)
+        remedy(finding,
+               "make room, or lower --nvme-bytes: a full file system takes no more chunks");
+    count(finding, needed, available);
+    finding = find(judge, host->nvme_direct ? SPW_HOST_OK : SPW_HOST_NOTE, "nvme-direct",
+                   host->nvme_direct ? "direct I/O works in %s"
+                                     : "direct I/O doesn't work in %s: the page cache will be used",
+                   dir);
+    if (!host->nvme_direct)
+        remedy(finding, "name a directory of ext4 or XFS on a local drive");
+    if (host->nvme_held) {
+        finding = find(judge, SPW_HOST_ERROR, "nvme-lock", "%s is in use by a daemon", dir);
+        remedy(finding, "stop that daemon, or name another directory with --nvme-dir");
+    }
+}
+
 static void judge_pages(struct judge *judge)
 {
     const struct spw_host *host = judge->host;
@@ -215,7 +247,7 @@ static void judge_gpus(struct judge *judge)
         find(judge, SPW_HOST_NOTE, "gpus", "no GPU found; host copier");
         return;
     }
-    for (uint32_t i = 0; i < host->gpus && judge->count < SPW_HOST_FINDINGS_MAX - 4; i++) {
+    for (uint32_t i = 0; i < host->gpus && judge->count < SPW_HOST_FINDINGS_MAX - 7; i++) {
         const struct spw_host_gpu *gpu = &host->gpu[i];
         char node[40] = "a node that the host doesn't tell";
         if (gpu->node >= 0)
@@ -262,6 +294,7 @@ uint32_t spw_host_judge(const struct spw_host *host, const struct spw_config *co
     judge_cgroup(&judge);
     judge_limits(&judge);
     judge_uring(&judge);
+    judge_nvme(&judge);
     judge_pages(&judge);
     judge_placement(&judge);
     judge_gpus(&judge);

@@ -1,8 +1,10 @@
 /* tools/host: facts read from made-up hosts, and hosts that aren't there judged. */
+#include "tier/nvme.h"
 #include "tools/host.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -221,6 +223,55 @@ Test(host, memory_and_cgroup_are_judged_by_what_is_new, .init = good_host)
     cr_expect_eq(judge("cgroup")->available, 30 * MIB);
     host.cgroup_used = 100 * MIB;
     cr_expect_eq(judge("cgroup")->available, 0, "more used than allowed");
+}
+
+Test(host, the_directory_of_the_tier_below_is_judged, .init = good_host)
+{
+    findings = spw_host_judge(&host, &config, &plan, finding);
+    for (uint32_t i = 0; i < findings; i++)
+        cr_expect(strncmp(finding[i].what, "nvme", 4) != 0, "not wanted: %s", finding[i].what);
+    host.nvme_wanted = host.nvme_direct = true;
+    host.nvme_free = 60 * MIB;
+    host.nvme_own = 40 * MIB;
+    config.nvme_bytes = 100 * MIB;
+    strcpy(config.nvme_dir, "/mnt/nvme");
+    expect("nvme", SPW_HOST_OK, "");
+    expect("nvme-direct", SPW_HOST_OK, "");
+    host.nvme_own--;
+    expect("nvme", SPW_HOST_WARNING, "--nvme-bytes");
+    host.nvme_direct = false;
+    expect("nvme-direct", SPW_HOST_NOTE, "ext4");
+    host.nvme_held = true;
+    expect("nvme-lock", SPW_HOST_ERROR, "--nvme-dir");
+    host.nvme_error = EACCES;
+    expect("nvme", SPW_HOST_WARNING, "miss");
+}
+
+Test(host, a_directory_of_the_tier_below_is_looked_at)
+{
+    char dir[SUPPORT_PATH_BYTES], path[SUPPORT_PATH_BYTES + 32];
+    begin();
+    cr_assert_eq(support_shm_dir(dir), 0);
+    strcpy(config.nvme_dir, dir);
+    snprintf(path, sizeof path, "%s/shard-0", dir);
+    cr_assert_eq(mkdir(path, 0700), 0);
+    snprintf(path, sizeof path, "%s/shard-0/segment-000000", dir);
+    int fd = open(path, O_CREAT | O_RDWR, 0600);
+    cr_assert(fd >= 0 && posix_fallocate(fd, 0, 1 << 20) == 0);
+    close(fd);
+    spw_host_gather("", &config, &host);
+    cr_expect(host.nvme_wanted && host.nvme_error == 0 && !host.nvme_held);
+    cr_expect_geq(host.nvme_own, 1 << 20);
+    cr_expect_gt(host.nvme_free, 0);
+    struct spw_error err = {0};
+    int lock = spw_nvme_lock(dir, SPW_NVME_DAEMON, &err);
+    cr_assert_geq(lock, 0, "%s", err.text);
+    spw_host_gather("", &config, &host);
+    cr_expect(host.nvme_held);
+    close(lock);
+    support_remove_dir(dir);
+    spw_host_gather("", &config, &host);
+    cr_expect_eq(host.nvme_error, ENOENT);
 }
 
 Test(host, limits_and_kernel_are_judged, .init = good_host)
