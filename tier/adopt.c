@@ -161,6 +161,7 @@ static int rebuild_index(struct spw_shard *shard)
         if (spw_bitmap_has(twins, slot))
             drop(shard, slot);
     free(twins);
+    spw_slabs_check(shard, drop);
     return 0;
 }
 
@@ -225,7 +226,7 @@ static uint64_t age_of(const struct spw_shard *shard, uint64_t fill)
     return (fill - origin) ^ (RECENCY_RUN - 1);
 }
 
-/* And the list of FREE slots. */
+/* And the FREE slots, and what the READY ones are charged. */
 static int rebuild_recency(struct spw_shard *shard, struct spw_error *err)
 {
     struct spw_aged *ready = malloc(2 * (uint64_t)shard->slots * sizeof *ready);
@@ -234,8 +235,6 @@ static int rebuild_recency(struct spw_shard *shard, struct spw_error *err)
     uint32_t ready_count = 0;
     for (uint32_t slot = 0; slot < shard->slots; slot++) {
         uint32_t state = state_of(shard, slot);
-        if (state == SPW_FREE)
-            spw_slot_list_add(&shard->free, slot);
         if (state == SPW_READY)
             ready[ready_count++] = (struct spw_aged){
                 age_of(shard, spw_load_relaxed(&shard->table.entry[slot].fill)), slot};
@@ -243,6 +242,7 @@ static int rebuild_recency(struct spw_shard *shard, struct spw_error *err)
     spw_sort_by_age(ready, ready + shard->slots, ready_count);
     for (uint32_t i = 0; i < ready_count; i++)
         spw_slot_list_add(&shard->recency, ready[i].slot);
+    spw_slabs_adopt(shard);
     free(ready);
     count(shard, SPW_WORKER_adopted, ready_count);
     return 0;

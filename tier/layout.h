@@ -30,6 +30,15 @@ static inline uint64_t spw_slot_off(const struct spw_geometry *geometry, uint32_
            cell * spw_align_up(chunk_bytes, SPW_LINE_BYTES);
 }
 
+/** Does a chunk of so many bytes in @slot lie within its slot_bytes? */
+static inline bool spw_slot_fits(const struct spw_geometry *geometry, uint32_t slot,
+                                 uint64_t chunk_bytes)
+{
+    uint32_t cell = slot & ((1u << geometry->cell_shift) - 1);
+    return chunk_bytes <= geometry->slot_bytes &&
+           (cell + 1) * spw_align_up(chunk_bytes, SPW_LINE_BYTES) <= geometry->slot_bytes;
+}
+
 /* One entry a slot, entry i speaks of slot i, and behind them one a chunk of the tier below.
  * Sequence-locked: `seq` is odd while it changes.
  *

@@ -10,6 +10,10 @@
  * clients stand in steps that began before it, finds no slot; then nothing is evicted either. Only
  * when copies out of retired slots hold the whole reserve does a refused reserve evict one more.
  *
+ * Slabs. Where slots share slot_bytes of payload (tier/slab.h), chunks are charged at their true
+ * size, and those of one size lie side by side. A chunk whose size has no cell left and finds no
+ * slab that is FREE as a whole evicts the oldest chunk, with all of its slab if its size is another.
+ *
  * Recency. FILLING and READY chunks stand in one list, oldest first; victims are READY ones. A
  * chunk gets its place when it is reserved, touched or asked for again, and keeps it when it
  * becomes READY. Chunks of one call are a chain offered head first: each is placed right behind the
@@ -42,7 +46,7 @@ static void free_slot(struct spw_shard *shard, uint32_t slot)
     spw_table_write(&shard->table, slot, &empty, NULL);
     SPW_CRASH_POINT("shard.slot_freed");
     spw_slot_list_remove(&shard->retired, slot);
-    spw_slot_list_add(&shard->free, slot);
+    spw_slab_give(shard, slot);
 }
 
 /* Up to a batch of retired slots from *at on whose copy, if any, has ended. */
@@ -93,12 +97,12 @@ uint32_t spw_shard_reclaim(struct spw_shard *shard, uint64_t now_ns)
     return free_some(shard);
 }
 
-/* ---- reserve --------------------------------------------------------------------------------- */
+/* ---- victims --------------------------------------------------------------------------------- */
 
 /* Oldest READY slot that is not protected, or SPW_NO_SLOT_ID. */
 static uint32_t find_victim(const struct spw_shard *shard, const uint64_t *protect)
 {
-    if (spw_shard_resident(shard) == shard->filling)
+    if (shard->evictable == 0)
         return SPW_NO_SLOT_ID;
     uint32_t slot = spw_evict_next(&shard->recency);
     for (; slot != SPW_NO_SLOT_ID; slot = spw_slot_list_newer(&shard->recency, slot)) {
@@ -106,15 +110,6 @@ static uint32_t find_victim(const struct spw_shard *shard, const uint64_t *prote
         if (SPW_PACKED_STATE(packed) == SPW_READY && !(protect && spw_bitmap_has(protect, slot)))
             break;
     }
-    return slot;
-}
-
-/* A FREE slot that no copying worker claims, or SPW_NO_SLOT_ID. */
-static uint32_t find_free(const struct spw_shard *shard)
-{
-    uint32_t slot = shard->free.oldest;
-    while (slot != SPW_NO_SLOT_ID && spw_claims_cover(&shard->claims, shard->k, slot))
-        slot = spw_slot_list_newer(&shard->free, slot);
     return slot;
 }
 
@@ -142,38 +137,50 @@ static void fill_slot(struct spw_shard *shard, uint32_t slot, const struct spw_c
         .space = key->space,
         .slot = slot,
     };
-    spw_slot_list_remove(&shard->free, slot);
+    spw_slab_take(shard, slot, chunk_bytes);
     if (shard->below.id_of)
         spw_below_slot_comes(shard, slot, key);
     spw_shard_change(shard, &copy, SPW_FILLING, key->key);
     shard->filling++;
+    shard->slabs.charged_bytes += spw_slab_charge(shard, chunk_bytes);
 }
 
-static bool evict_one(struct spw_shard *shard, const uint64_t *protect)
+static void evict(struct spw_shard *shard, uint32_t victim)
 {
-    uint32_t victim = find_victim(shard, protect);
-    if (victim == SPW_NO_SLOT_ID)
-        return false;
     if (shard->evicting)
         shard->evicting(shard->ctx, victim);
     spw_shard_retire(shard, victim);
     shard->evicted++;
     spw_shard_count(shard, SPW_WORKER_evicted, 1);
     SPW_CRASH_POINT("shard.victim_retired");
-    return true;
 }
 
-/* Chunks that may be resident: what lies in quarantine is not there for them. */
-static uint32_t room(const struct spw_shard *shard)
+static bool evict_one(struct spw_shard *shard, const uint64_t *protect)
 {
-    uint32_t aside = shard->quarantine.slots.count;
-    return aside < shard->capacity ? shard->capacity - aside : 1;
+    uint32_t victim = find_victim(shard, protect);
+    if (victim != SPW_NO_SLOT_ID)
+        evict(shard, victim);
+    return victim != SPW_NO_SLOT_ID;
 }
 
-/* Retire what must go for one more chunk; false: too little may go, nothing has. */
-static bool make_room(struct spw_shard *shard, const uint64_t *protect)
+/* Payload that resident chunks may take: what lies in quarantine is not there for them. */
+static uint64_t room_bytes(const struct spw_shard *shard)
 {
-    while (spw_shard_resident(shard) >= room(shard))
+    const struct spw_geometry *geometry = &shard->pool->geometry;
+    uint64_t all = (uint64_t)shard->capacity * geometry->slot_bytes;
+    uint64_t aside =
+        (uint64_t)shard->quarantine.slots.count * (geometry->slot_bytes >> geometry->cell_shift);
+    return aside < all ? all - aside : geometry->slot_bytes;
+}
+
+/* Retire what must go for so many bytes more. False: too little may go, and unless much is
+ * protected nothing has. */
+static bool make_room(struct spw_shard *shard, uint64_t bytes, const uint64_t *protect)
+{
+    uint64_t limit = room_bytes(shard);
+    if (shard->slabs.charged_bytes - shard->evictable_bytes + bytes > limit)
+        return false;
+    while (shard->slabs.charged_bytes + bytes > limit)
         if (!evict_one(shard, protect))
             return false;
     return true;
@@ -187,6 +194,88 @@ static void replace_claimed(struct spw_shard *shard, const uint64_t *protect)
     if (shard->free.count + shard->quarantine.slots.count > 0 && shard->retired.count == 0)
         evict_one(shard, protect);
 }
+
+/* ---- slabs ----------------------------------------------------------------------------------- */
+
+static uint32_t state_of(const struct spw_shard *shard, uint32_t slot)
+{
+    /* relaxed: only this worker writes it */
+    return SPW_PACKED_STATE(spw_load_relaxed(&shard->table.entry[slot].packed));
+}
+
+static bool may_go(const struct spw_shard *shard, uint32_t slot, const uint64_t *protect)
+{
+    uint32_t state = state_of(shard, slot);
+    return state == SPW_FREE || state == SPW_RETIRED ||
+           (state == SPW_READY && !spw_shard_is_held(shard, slot) &&
+            !(protect && spw_bitmap_has(protect, slot)));
+}
+
+static bool slab_may_go(const struct spw_shard *shard, uint32_t slot, const uint64_t *protect)
+{
+    for (uint32_t at = spw_slab_first(shard, slot); at < spw_slab_end(shard, slot); at++)
+        if (!may_go(shard, at, protect))
+            return false;
+    return true;
+}
+
+static void evict_slab(struct spw_shard *shard, uint32_t slot)
+{
+    for (uint32_t at = spw_slab_first(shard, slot); at < spw_slab_end(shard, slot); at++)
+        if (state_of(shard, at) == SPW_READY)
+            evict(shard, at);
+    spw_slab_leave(shard, slot);
+}
+
+/* What was retired last for this class is not FREE yet. */
+static bool on_its_way(const struct spw_shard *shard, const struct spw_slab_class *class)
+{
+    return class->asked != SPW_NO_SLOT_ID && state_of(shard, class->asked) == SPW_RETIRED &&
+           spw_load_relaxed(&shard->table.entry[class->asked].version) == class->asked_version;
+}
+
+/* No slab has a cell left for a chunk of this size: the oldest chunk makes one, alone where it is
+ * of the size itself, else with all of its slab. */
+static void make_cell(struct spw_shard *shard, uint64_t chunk_bytes, const uint64_t *protect)
+{
+    struct spw_slab_class *class = spw_slab_class_of(shard, chunk_bytes);
+    if (!class || shard->evictable == 0 || on_its_way(shard, class))
+        return;
+    uint32_t slot = spw_evict_next(&shard->recency);
+    for (; slot != SPW_NO_SLOT_ID; slot = spw_slot_list_newer(&shard->recency, slot)) {
+        if (state_of(shard, slot) != SPW_READY || !may_go(shard, slot, protect))
+            continue;
+        bool alone = spw_slab_class_at(shard, slot) == class;
+        if (!alone && !slab_may_go(shard, slot, protect))
+            continue;
+        if (alone)
+            evict(shard, slot);
+        else
+            evict_slab(shard, slot);
+        class->asked = slot;
+        class->asked_version = spw_load_relaxed(&shard->table.entry[slot].version);
+        return;
+    }
+}
+
+/* A FREE slot for a chunk of this size, or SPW_NO_SLOT_ID. */
+static uint32_t find_slot(struct spw_shard *shard, uint64_t chunk_bytes, const uint64_t *protect)
+{
+    uint32_t slot = spw_slab_find(shard, chunk_bytes);
+    if (slot == SPW_NO_SLOT_ID && free_some(shard) != 0)
+        slot = spw_slab_find(shard, chunk_bytes);
+    if (slot != SPW_NO_SLOT_ID)
+        return slot;
+    if (shard->pool->geometry.cell_shift == 0) {
+        replace_claimed(shard, protect);
+        return SPW_NO_SLOT_ID;
+    }
+    make_cell(shard, chunk_bytes, protect);
+    free_some(shard);
+    return spw_slab_find(shard, chunk_bytes);
+}
+
+/* ---- reserve --------------------------------------------------------------------------------- */
 
 enum spw_reserve_result spw_shard_reserve(struct spw_shard *shard, const struct spw_chunk_key *key,
                                           uint32_t rank, uint64_t chunk_bytes,
@@ -218,12 +307,8 @@ enum spw_reserve_result spw_shard_give_slot(struct spw_shard *shard,
                                             uint64_t chunk_bytes, const uint64_t *protect,
                                             uint32_t *out_slot)
 {
-    uint32_t slot = find_free(shard);
-    if (slot == SPW_NO_SLOT_ID && free_some(shard) != 0)
-        slot = find_free(shard);
-    if (slot == SPW_NO_SLOT_ID)
-        replace_claimed(shard, protect);
-    if (slot == SPW_NO_SLOT_ID || !make_room(shard, protect))
+    uint32_t slot = find_slot(shard, chunk_bytes, protect);
+    if (slot == SPW_NO_SLOT_ID || !make_room(shard, spw_slab_charge(shard, chunk_bytes), protect))
         return SPW_NO_SLOT;
     fill_slot(shard, slot, key, rank, chunk_bytes);
     *out_slot = slot;

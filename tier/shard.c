@@ -37,9 +37,21 @@ void spw_news_add(struct spw_shard *shard, const struct spw_update *update)
     memcpy(shard->news.record[shard->news.count++].word, update, sizeof *update);
 }
 
+/* Relaxed: numbers to look at. */
+static void show_room(struct spw_shard *shard)
+{
+    struct spw_tier_record *tier = &shard->feed->tier[SPW_TIER_HOST];
+    uint32_t entries = spw_shard_resident(shard);
+    spw_store_relaxed(&tier->used_bytes, shard->slabs.charged_bytes);
+    spw_store_relaxed(&tier->entries, entries);
+    spw_store_relaxed(&tier->leased, entries - shard->evictable);
+    spw_store_relaxed(&tier->evictable, shard->evictable);
+}
+
 void spw_shard_flush(struct spw_shard *shard)
 {
     struct spw_news *news = &shard->news;
+    show_room(shard);
     if (news->count == 0)
         return;
     uint64_t first = news->writer.tail + 1;
@@ -88,6 +100,8 @@ void spw_shard_ready(struct spw_shard *shard, uint32_t slot)
     spw_shard_read_own(shard, slot, &copy);
     spw_shard_change(shard, &copy, SPW_READY, NULL);
     shard->filling--;
+    if (!spw_shard_is_held(shard, slot))
+        spw_shard_evictable(shard, copy.chunk_bytes, true);
     shard->stored++;
 }
 
@@ -95,7 +109,11 @@ void spw_shard_retire(struct spw_shard *shard, uint32_t slot)
 {
     struct spw_entry_copy copy;
     spw_shard_read_own(shard, slot, &copy);
-    shard->filling -= copy.state == SPW_FILLING;
+    if (copy.state == SPW_FILLING)
+        shard->filling--;
+    else if (!spw_shard_is_held(shard, slot))
+        spw_shard_evictable(shard, copy.chunk_bytes, false);
+    shard->slabs.charged_bytes -= spw_slab_charge(shard, copy.chunk_bytes);
     spw_shard_change(shard, &copy, SPW_RETIRED, NULL);
     spw_shard_unlist(shard, slot);
     spw_slot_list_add(&shard->retired, slot);
@@ -181,7 +199,8 @@ void spw_shard_stats(const struct spw_shard *shard, struct spw_shard_stats *out)
         .filling = shard->filling,
         .ready = spw_shard_resident(shard) - shard->filling,
         .retired = shard->retired.count,
-        .free = shard->free.count,
+        .free = shard->slots - spw_shard_resident(shard) - shard->retired.count -
+                shard->quarantine.slots.count,
         .quarantined = shard->quarantine.slots.count,
         .evicted = shard->evicted,
         .stored = shard->stored,
@@ -218,6 +237,8 @@ static int init_memory(struct spw_shard *shard, struct spw_error *err)
     spw_slot_list_init(&shard->retired, &shard->links);
     spw_slot_list_init(&shard->free, &shard->links);
     spw_slot_list_init(&shard->quarantine.slots, &shard->links);
+    if (spw_slabs_init(shard) < 0)
+        return spw_fail(err, -ENOMEM, "no memory for the lists of free slots");
     if (spw_below_init(shard) < 0)
         return spw_fail(err, -ENOMEM, "no memory for the entries of the tier below");
     return 0;
@@ -286,6 +307,10 @@ int spw_shard_open(const struct spw_shard_config *config, struct spw_shard **out
         spw_shard_close(shard);
         return rc;
     }
+    struct spw_tier_record *tier = &shard->feed->tier[SPW_TIER_HOST];
+    spw_store_relaxed(&tier->capacity_bytes, (uint64_t)shard->capacity * pool->geometry.slot_bytes);
+    spw_store_relaxed(&tier->state, SPW_TIER_UP);
+    show_room(shard);
     spw_fence_full(); /* [CM-1] entries found FREE before copying bits are read at hand-out */
     *out_shard = shard;
     return 0;
@@ -297,6 +322,7 @@ void spw_shard_close(struct spw_shard *shard)
         return;
     spw_claims_fini(&shard->claims);
     spw_slot_links_fini(&shard->links);
+    spw_slabs_fini(shard);
     spw_below_fini(shard);
     free(shard->filling_copy);
     free(shard);

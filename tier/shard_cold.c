@@ -276,6 +276,10 @@ void spw_shard_release(struct spw_shard *shard, uint32_t slot)
     assert(spw_shard_is_held(shard, slot));
     spw_shard_unlist(shard, slot);
     spw_evict_add(&shard->recency, slot);
+    struct spw_entry_copy entry;
+    spw_shard_read_own(shard, slot, &entry);
+    if (entry.state == SPW_READY)
+        spw_shard_evictable(shard, entry.chunk_bytes, true);
 }
 
 uint32_t spw_shard_held(const struct spw_shard *shard)

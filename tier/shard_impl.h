@@ -9,6 +9,7 @@
 #include "tier/lru.h"
 #include "tier/reclaim.h"
 #include "tier/shard.h"
+#include "tier/slab.h"
 
 /* Records gathered, not yet published: the i-th will get position writer.tail + 1 + i. */
 struct spw_news {
@@ -45,7 +46,8 @@ struct spw_shard {
     struct spw_slot_links links;
     struct spw_slot_list recency; /* FILLING and READY but the held, oldest first */
     struct spw_slot_list retired; /* in order of version                     */
-    struct spw_slot_list free;
+    struct spw_slot_list free;    /* a slot for each slab that is FREE as a whole */
+    struct spw_slabs slabs;
     struct spw_quarantine quarantine;
     struct spw_below below;
     enum spw_evict_policy evict;
@@ -57,6 +59,8 @@ struct spw_shard {
     uint32_t k;
     uint32_t capacity;
     uint32_t slots;
+    uint32_t evictable; /* READY chunks but the held */
+    uint64_t evictable_bytes;
     uint32_t filling; /* those of the resident; the others are READY         */
     uint32_t chain;   /* slot given or named by the last reserve             */
     uint64_t evicted;
@@ -89,6 +93,14 @@ enum spw_reserve_result spw_shard_give_slot(struct spw_shard *shard,
                                             const struct spw_chunk_key *key, uint32_t rank,
                                             uint64_t chunk_bytes, const uint64_t *protect,
                                             uint32_t *out_slot);
+
+/** A chunk of so many bytes came to or left the victims-to-be: READY and not held. */
+static inline void spw_shard_evictable(struct spw_shard *shard, uint64_t chunk_bytes, bool came)
+{
+    uint64_t bytes = spw_slab_charge(shard, chunk_bytes);
+    shard->evictable += came ? 1u : -1u;
+    shard->evictable_bytes += came ? bytes : -bytes;
+}
 
 /** 0 or -ENOMEM. */
 int spw_below_init(struct spw_shard *shard);

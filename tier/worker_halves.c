@@ -284,7 +284,8 @@ static int claim_source(struct spw_worker *worker, const struct spw_worker_takin
         return status;
     if (status < 0 || entry.fill != source.fill || entry.space != taking->head.space)
         return -ESTALE;
-    if (!part_of(worker, record, entry.group, &part) || part.chunk_bytes != entry.chunk_bytes)
+    if (!part_of(worker, record, entry.group, &part) || part.chunk_bytes != entry.chunk_bytes ||
+        !spw_slot_fits(&worker->pool->geometry, source.slot, entry.chunk_bytes))
         return -EBADMSG;
     status = spw_shard_claim(worker->shard, source.shard, source.slot, source.fill);
     if (status < 0)

@@ -141,7 +141,8 @@ static void fill_copy(struct spw_worker *worker, const struct spw_job *job,
         .blocks = &job->block[chunk->item.chunk * job->blocks_per_chunk],
         .kv = pool->kv[job->runner.client],
         .kv_block_bytes = pool->geometry.kv_block_bytes,
-        .slot = pool->data[chunk->shard] + (uint64_t)chunk->slot * pool->geometry.slot_bytes,
+        .slot = pool->data[chunk->shard] +
+                spw_slot_off(&pool->geometry, chunk->slot, chunk->chunk_bytes),
         .nominal_bytes = chunk->item.nominal_bytes,
         /* the stream could have run since the oldest came, whichever goes now */
         .offered_ns = worker->queue.first[job->kind]->queued_ns,

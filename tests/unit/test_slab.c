@@ -1,0 +1,193 @@
+/* Chunks of several sizes side by side: what fits, whose payload lies where, what must go. */
+#include <criterion/criterion.h>
+#include <string.h>
+
+#include "tests/support/tiny_pool.h"
+
+TestSuite(slab, .timeout = 20);
+
+#define KIB    1024u
+#define SHIFT  8u
+#define GROUPS 4u
+#define KEYS   2000u
+
+static const uint32_t group_bytes[GROUPS] = {4 * KIB, 8 * KIB, 64 * KIB, 1024 * KIB};
+
+static struct tiny_pool tiny;
+static struct spw_shard *shard;
+static struct spw_entry_copy entry;
+
+static void start(uint32_t capacity, uint32_t slabs)
+{
+    struct spw_geometry geometry = tiny_geometry(1, 2, capacity, slabs << SHIFT);
+    geometry.slot_bytes = 1024 * KIB;
+    geometry.cell_shift = SHIFT;
+    cr_assert_eq(tiny_pool_make(&tiny, &geometry), 0);
+    struct spw_space_record *record = &tiny.pool.ctl->space[0].record;
+    record->groups = GROUPS;
+    for (uint32_t g = 0; g < GROUPS; g++)
+        record->group[g].chunk_bytes = group_bytes[g];
+    shard = tiny_shard_open(&tiny, 0);
+    cr_assert_not_null(shard);
+}
+
+static void stop(void)
+{
+    spw_shard_close(shard);
+    tiny_pool_free(&tiny);
+}
+
+static void reopen(void)
+{
+    spw_shard_close(shard);
+    shard = tiny_shard_open(&tiny, 0);
+    cr_assert_not_null(shard);
+}
+
+static enum spw_reserve_result reserve(uint32_t group, uint64_t n, uint32_t *out_slot)
+{
+    struct spw_chunk_key key = {.group = group, .key_bytes = sizeof n, .key = &n};
+    spw_chunk_digest(0, group, &n, sizeof n, key.digest);
+    return spw_shard_reserve(shard, &key, 0, group_bytes[group], NULL, out_slot);
+}
+
+static uint32_t store(uint32_t group, uint64_t n)
+{
+    uint32_t slot;
+    cr_assert_eq(reserve(group, n, &slot), SPW_RESERVED, "group %u key %lu", group,
+                 (unsigned long)n);
+    spw_shard_ready(shard, slot);
+    spw_shard_flush(shard);
+    return slot;
+}
+
+static uint64_t gauge(const spw_atomic64 *value)
+{
+    return spw_load_relaxed(value);
+}
+
+/* Payload of no two slots that are not FREE overlaps; gauges are what the table says. */
+static void check_all(void)
+{
+    const struct spw_geometry *geometry = &tiny.pool.geometry;
+    const struct spw_tier_record *tier = &tiny.pool.feed[0]->tier[SPW_TIER_HOST];
+    uint64_t used = 0, entries = 0, ready = 0, end = 0;
+    for (uint32_t slot = 0; slot < geometry->slots; slot++) {
+        cr_assert_eq(spw_shard_entry(shard, slot, &entry), 0);
+        if (entry.state == SPW_FREE)
+            continue;
+        cr_assert(spw_slot_fits(geometry, slot, entry.chunk_bytes));
+        uint64_t off = spw_slot_off(geometry, slot, entry.chunk_bytes);
+        cr_assert_geq(off, end, "slot %u lies in the one before", slot);
+        end = off + entry.chunk_bytes;
+        if (!spw_entry_live(entry.state))
+            continue;
+        entries++;
+        ready += entry.state == SPW_READY;
+        used += entry.chunk_bytes;
+    }
+    cr_assert_leq(used, gauge(&tier->capacity_bytes));
+    cr_assert_eq(gauge(&tier->used_bytes), used);
+    cr_assert_eq(gauge(&tier->entries), entries);
+    cr_assert_eq(gauge(&tier->evictable), ready);
+    cr_assert_eq(gauge(&tier->leased), entries - ready);
+}
+
+Test(slab, small_chunks_alone_fill_the_room_of_a_large_one)
+{
+    start(1, 2);
+    uint32_t first = store(0, 0);
+    for (uint64_t n = 1; n < 256; n++)
+        store(0, n);
+    cr_expect_eq(tiny_stats(shard).evicted, 0, "256 of 4 KiB fit into 1 MiB");
+    check_all();
+    store(0, 256);
+    cr_expect_eq(tiny_stats(shard).evicted, 1);
+    cr_expect(spw_shard_entry(shard, first, &entry) == 0 && entry.state != SPW_READY);
+    check_all();
+    stop();
+}
+
+Test(slab, sizes_that_come_and_go_never_overlap_and_never_wait_for_ever)
+{
+    uint64_t random = 4711;
+    for (uint32_t capacity = 1; capacity <= 4; capacity++) {
+        start(capacity, capacity + 1);
+        for (uint32_t i = 0; i < KEYS; i++) {
+            random = random * 6364136223846793005u + 1442695040888963407u;
+            uint32_t group = (random >> 33) % 8 < 3 ? 0 : (uint32_t)(random >> 40) % GROUPS;
+            uint32_t slot;
+            enum spw_reserve_result result = reserve(group, random >> 50 & 0x3ff, &slot);
+            cr_assert_neq(result, SPW_NO_SLOT, "all could be evicted");
+            if (result == SPW_RESERVED && random >> 60 == 0)
+                spw_shard_retire(shard, slot);
+            else if (result == SPW_RESERVED)
+                spw_shard_ready(shard, slot);
+            spw_shard_flush(shard);
+            if (i % 50 == 0)
+                check_all();
+            if (i % 500 == 499)
+                reopen();
+        }
+        stop();
+    }
+}
+
+Test(slab, a_slab_with_a_chunk_in_copy_stays_and_the_next_oldest_goes)
+{
+    start(2, 3);
+    uint32_t filling, slot;
+    cr_assert_eq(reserve(0, 0, &filling), SPW_RESERVED);
+    store(0, 1);
+    for (uint64_t n = 2; n < 18; n++)
+        store(2, n);
+    store(1, 50);
+    /* three slabs have their sizes; the oldest chunk that is READY lies beside the FILLING one */
+    cr_assert_eq(reserve(3, 99, &slot), SPW_RESERVED);
+    spw_shard_ready(shard, slot);
+    spw_shard_flush(shard);
+    check_all();
+    cr_expect(spw_shard_entry(shard, filling, &entry) == 0 && entry.state == SPW_FILLING);
+    spw_shard_ready(shard, filling);
+    stop();
+}
+
+Test(slab, payload_in_use_is_given_to_no_other_size)
+{
+    start(1, 2);
+    uint32_t claimed = store(0, 0), slot;
+    cr_assert_eq(spw_shard_entry(shard, claimed, &entry), 0);
+    cr_assert_eq(spw_shard_claim(shard, 0, claimed, entry.fill), 0);
+    for (uint64_t n = 1; n < 8; n++) {
+        if (reserve(3, n, &slot) != SPW_RESERVED)
+            continue;
+        cr_expect_neq(slot >> SHIFT, claimed >> SHIFT, "a copy still reads there");
+        spw_shard_ready(shard, slot);
+    }
+    spw_shard_unclaim(shard, 0, claimed);
+    store(3, 20);
+    stop();
+}
+
+Test(slab, adoption_keeps_what_is_there_and_drops_what_overlaps)
+{
+    start(3, 4);
+    uint32_t small = store(0, 0), other = store(0, 1), large = store(2, 2);
+    reopen();
+    check_all();
+    cr_expect_eq(tiny_stats(shard).ready, 3);
+    /* an entry that makes sense, but says that a larger chunk lies beside the small ones */
+    cr_assert_eq(spw_shard_entry(shard, large, &entry), 0);
+    struct spw_table table;
+    spw_table_init(&table, tiny.pool.feed[0], &tiny.pool.feed_map, &tiny.pool.geometry);
+    struct spw_entry_copy moved = entry;
+    moved.slot = small + 2;
+    spw_table_write(&table, small + 2, &moved, entry.key);
+    spw_shard_retire(shard, large);
+    reopen();
+    check_all();
+    cr_expect_eq(tiny_stats(shard).ready, 0);
+    cr_expect(spw_shard_entry(shard, other, &entry) == 0 && entry.state != SPW_READY);
+    store(3, 4);
+    stop();
+}
