@@ -115,21 +115,21 @@ static int start_daemon(struct replay *replay)
     snprintf(clients, sizeof clients, "%" PRIu64, options->schedulers + 1);
     snprintf(nvme, sizeof nvme, "%" PRIu64, nvme_bytes(options));
     snprintf(nvme_chunks, sizeof nvme_chunks, "%" PRIu64, options->nvme_chunks);
-    char *argv[] = {(char *)"spillway", (char *)"replay-exec", program, (char *)"--name",
-                    replay->pool, (char *)"--shm-dir", (char *)options->shm_dir,
-                    (char *)"--workers", workers, (char *)"--capacity-chunks", capacity,
-                    (char *)"--chunk-bytes", bytes, (char *)"--store-rate", store,
-                    (char *)"--load-rate", load, (char *)"--overtake-limit", limit,
-                    (char *)"--max-clients", clients, (char *)"--kv-blocks", (char *)KV_BLOCKS,
-                    (char *)"--queue-chunks", (char *)QUEUE_CHUNKS, (char *)"--command-ring-slots",
-                    (char *)RING_SLOTS, (char *)"--completion-ring-slots", (char *)RING_SLOTS,
-                    (char *)"--on-stop", (char *)"remove", (char *)"--evict",
-                    (char *)spw_replay_evictions[options->eviction], (char *)"--quiet",
-                    /* left out without a directory */
-                    (char *)"--nvme-dir", (char *)options->nvme_dir, (char *)"--nvme-bytes", nvme,
-                    (char *)"--nvme-chunks", nvme_chunks, NULL};
+    char *argv[] = {
+        (char *)"spillway", (char *)"replay-exec", program, (char *)"--name", replay->pool,
+        (char *)"--shm-dir", (char *)options->shm_dir, (char *)"--workers", workers,
+        (char *)"--capacity-chunks", capacity, (char *)"--chunk-bytes", bytes,
+        (char *)"--store-rate", store, (char *)"--load-rate", load, (char *)"--overtake-limit",
+        limit, (char *)"--max-clients", clients, (char *)"--kv-blocks", (char *)KV_BLOCKS,
+        (char *)"--queue-chunks", (char *)QUEUE_CHUNKS, (char *)"--command-ring-slots",
+        (char *)RING_SLOTS, (char *)"--completion-ring-slots", (char *)RING_SLOTS,
+        (char *)"--on-stop", (char *)"remove", (char *)"--evict",
+        (char *)spw_replay_evictions[options->eviction], (char *)"--quiet",
+        /* left out without a directory */
+        (char *)"--nvme-dir", (char *)options->nvme_dir, (char *)"--nvme-bytes", nvme,
+        (char *)"--nvme-chunks", nvme_chunks, (char *)"--nvme-queue", (char *)QUEUE_CHUNKS, NULL};
     if (!options->nvme_dir[0])
-        argv[sizeof argv / sizeof argv[0] - 7] = NULL;
+        argv[sizeof argv / sizeof argv[0] - 9] = NULL;
     int status = posix_spawn(&replay->daemon, "/proc/self/exe", NULL, NULL, argv, environ);
     if (status)
         fprintf(stderr, "spillway replay: the pool cannot be started: %s\n", strerror(status));

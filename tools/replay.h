@@ -126,6 +126,7 @@ int spw_replay_engine(struct spw_replay_options *options, const struct spw_polic
 struct spw_replay_seat {
     const struct spw_replay_options *options;
     const struct spw_trace *trace;
+    const char *pool; /* its name */
     struct spw_client *client;
     struct spw_space *space;
     uint32_t e;

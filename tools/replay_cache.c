@@ -8,6 +8,8 @@
  * what is there, storing what is not, and touching all once more; lanes keep that order. Of a
  * request longer than N only its first N chunks can stay, so only those are stored. Under FIFO, too,
  * the head comes last of its request.
+ *
+ * Over a tier below each request is played when what came before it has gone down.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -15,6 +17,7 @@
 #include <unistd.h>
 
 #include "tools/replay.h"
+#include "tools/replay_below.h"
 #include "tools/replay_kv.h"
 
 #define DEFERRALS_MAX 3000000u /* some 30 s of asking: what is below comes sooner, or not at all */
@@ -30,6 +33,7 @@ struct load {
 struct cache_replay {
     const struct spw_replay_seat *seat;
     struct spw_replay_kv kv;
+    struct spw_pool *below; /* NULL without a tier below */
     struct spw_replay_sums *sums;
     uint8_t *verdicts;
     uint64_t room;
@@ -228,6 +232,15 @@ static int look_up(struct cache_replay *replay, struct spw_request *request, uin
     return status < 0 ? status : ended;
 }
 
+/* Between two looks: what couldn't be brought up is told by completions; no job is open. */
+static int pause_deferred(const struct cache_replay *replay)
+{
+    struct spw_completion none;
+    usleep(10);
+    int n = spw_completions(replay->seat->client, &none, 1);
+    return n > 0 ? -EPROTO : n;
+}
+
 /* What is resident after the loads: chunks came up meanwhile, and others went for them. */
 static int look_again(struct cache_replay *replay, struct spw_request *request, uint64_t count)
 {
@@ -249,14 +262,14 @@ static int look_up_and_load(struct cache_replay *replay, struct spw_request *req
         if (asked == DEFERRALS_MAX)
             return -ETIMEDOUT;
         if (asked > 0)
-            usleep(10);
-        status = look_up(replay, request, count, asked == 0, &action);
+            status = pause_deferred(replay);
+        if (status >= 0)
+            status = look_up(replay, request, count, asked == 0, &action);
         replay->sums->deferred_requests += asked == 0 && action == SPW_ACTION_DEFER;
     }
     if (status >= 0)
         status = end_loads(replay, ids);
-    return status < 0 || !replay->seat->options->nvme_dir[0] ? status
-                                                             : look_again(replay, request, count);
+    return status < 0 || !replay->below ? status : look_again(replay, request, count);
 }
 
 static int replay_request(struct cache_replay *replay, const struct spw_trace_request *traced)
@@ -285,6 +298,8 @@ static int replay_request(struct cache_replay *replay, const struct spw_trace_re
     if (status >= 0)
         status = touch(replay->seat->client, request);
     spw_request_finish(request);
+    if (status >= 0 && replay->below)
+        status = spw_replay_below_settle(replay->below);
     return status < 0 ? status : 0;
 }
 
@@ -296,8 +311,11 @@ int spw_replay_cache_only(const struct spw_replay_seat *seat, struct spw_replay_
     replay->seat = seat;
     replay->sums = &out_result->sums;
     int status = spw_replay_kv_init(&replay->kv, seat->client, seat->options->payload_bytes);
+    if (!status && seat->options->nvme_dir[0])
+        status = spw_replay_below_open(seat->options, seat->pool, &replay->below);
     for (uint64_t i = 0; !status && i < seat->trace->request_count; i++)
         status = replay_request(replay, &seat->trace->requests[i]);
+    spw_replay_below_close(replay->below);
     spw_replay_kv_fini(&replay->kv);
     free(replay->verdicts);
     free(replay);

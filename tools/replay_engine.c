@@ -103,7 +103,7 @@ static int await_start(int control_fd, int result_fd, uint64_t *out_start_ns)
 int spw_replay_engine(struct spw_replay_options *options, const struct spw_policy *policy,
                       uint32_t e, const char *pool, int control_fd, int result_fd)
 {
-    struct spw_replay_seat seat = {.options = options, .e = e};
+    struct spw_replay_seat seat = {.options = options, .pool = pool, .e = e};
     struct spw_replay_result result = {0};
     struct spw_trace trace = {0};
     char words[512];
