@@ -41,6 +41,12 @@ void spw_quarantine_mark(struct spw_shard *shard)
     SPW_CRASH_POINT("quarantine.mark_set");
 }
 
+void spw_quarantine_unmark(struct spw_shard *shard)
+{
+    if (!shard->quarantine.stands)
+        spw_store_relaxed(&shard->feed->lingering, 0);
+}
+
 /* They were retired before all that is in the list now, so they go to its oldest end. */
 static void give_back(struct spw_shard *shard)
 {

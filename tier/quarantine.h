@@ -27,6 +27,8 @@ bool spw_quarantine_wants(const struct spw_shard *shard, uint32_t slot);
 void spw_quarantine_add(struct spw_shard *shard, uint32_t slot);
 /** Adoption ends: set the mark if this worker's own transfers may linger. */
 void spw_quarantine_mark(struct spw_shard *shard);
+/** No transfer of this worker is left; one of an earlier one may still be. */
+void spw_quarantine_unmark(struct spw_shard *shard);
 /** Give back what was put aside if its time is over at @now_ns. */
 void spw_quarantine_check(struct spw_shard *shard, uint64_t now_ns);
 

@@ -8,7 +8,7 @@
  * at the capacity, the cache is an exact LRU of that many chunks, and what is done ahead is the
  * waiting until nobody can ask for a retired slot any more. A burst longer than the reserve, while
  * clients stand in steps that began before it, finds no slot; then nothing is evicted either. Only
- * when copies out of retired slots hold the whole reserve does a refused reserve evict one more.
+ * when copies out of retired slots hold the whole reserve does a reserve evict one more.
  *
  * Slabs. Where slots share slot_bytes of payload (tier/slab.h), chunks are charged at their true
  * size, and those of one size lie side by side. A chunk whose size has no cell left and finds no
@@ -266,11 +266,10 @@ static uint32_t find_slot(struct spw_shard *shard, uint64_t chunk_bytes, const u
         slot = spw_slab_find(shard, chunk_bytes);
     if (slot != SPW_NO_SLOT_ID)
         return slot;
-    if (shard->pool->geometry.cell_shift == 0) {
+    if (shard->pool->geometry.cell_shift == 0)
         replace_claimed(shard, protect);
-        return SPW_NO_SLOT_ID;
-    }
-    make_cell(shard, chunk_bytes, protect);
+    else
+        make_cell(shard, chunk_bytes, protect);
     free_some(shard);
     return spw_slab_find(shard, chunk_bytes);
 }

@@ -19,6 +19,7 @@
 
 #include "shm/crash_point.h"
 #include "tier/evict.h"
+#include "tier/quarantine.h"
 #include "tier/shard_impl.h"
 #include "tier/state.h"
 
@@ -216,6 +217,31 @@ int64_t spw_shard_cold_find(const struct spw_shard *shard, uint64_t tag)
 {
     int64_t at = spw_table_cold(&shard->table, tag);
     return at < 0 ? at : at - shard->slots;
+}
+
+int64_t spw_shard_by_tag(const struct spw_shard *shard, uint64_t tag)
+{
+    return spw_table_by_tag(&shard->table, tag, SPW_NO_SLOT_ID);
+}
+
+static int64_t slot_or_none(uint32_t slot)
+{
+    return slot == SPW_NO_SLOT_ID ? -ENOENT : (int64_t)slot;
+}
+
+int64_t spw_shard_oldest(const struct spw_shard *shard)
+{
+    return slot_or_none(spw_evict_next(&shard->recency));
+}
+
+int64_t spw_shard_newer(const struct spw_shard *shard, uint32_t slot)
+{
+    return slot_or_none(spw_slot_list_newer(&shard->recency, slot));
+}
+
+void spw_shard_transfers_ended(struct spw_shard *shard)
+{
+    spw_quarantine_unmark(shard);
 }
 
 void spw_shard_cold_each_of_space(struct spw_shard *shard, uint32_t space,

@@ -6,6 +6,7 @@
  * of a pass: see worker_commands.c, worker_jobs.c, worker_clients.c for what is left.
  */
 #include "shm/doorbell.h"
+#include "tier/shard_cold.h"
 #include "tier/worker_impl.h"
 
 #include <stdlib.h>
@@ -22,6 +23,11 @@ static int check_config(const struct spw_worker_config *config, struct spw_error
         return spw_fail(err, -EINVAL, "worker %u of a pool of %u", config->k, geometry->workers);
     if (config->queue_chunks == 0 || config->client_jobs_max == 0)
         return spw_fail(err, -EINVAL, "store queue and jobs of a client need room for at least 1");
+    if (config->open_cold && geometry->clients + 2 > SPW_DOORBELL_WORDS_MAX)
+        return spw_fail(err, -EINVAL, "%u clients, and a tier below: %u at most, then",
+                        geometry->clients, SPW_DOORBELL_WORDS_MAX - 2);
+    if (config->open_cold && (geometry->cold_chunks == 0 || config->cold_policy.queue_chunks == 0))
+        return spw_fail(err, -EINVAL, "a tier below needs entries and a queue");
     if (!config->copier.ops || !config->now_ns)
         return spw_fail(err, -EINVAL, "a worker needs a copier and a clock");
     return 0;
@@ -39,6 +45,8 @@ static int open_parts(struct spw_worker *worker, struct spw_error *err)
                                      .now_ns = worker->now_ns,
                                      .io_quarantine_ns = config->io_quarantine_ns,
                                      .transfers_linger = config->transfers_linger,
+                                     .evicting =
+                                         config->open_cold ? spw_worker_down_evicting : NULL,
                                      .evict = config->evict};
     uint64_t jobs = (uint64_t)geometry->clients * config->client_jobs_max;
     if (jobs > UINT32_MAX || spw_jobs_init(&worker->jobs, (uint32_t)jobs) < 0)
@@ -53,7 +61,8 @@ static int open_parts(struct spw_worker *worker, struct spw_error *err)
                             geometry);
     spw_worker_open_clients(worker);
     spw_worker_open_peers(worker);
-    return spw_shard_open(&shard, &worker->shard, err);
+    int status = spw_shard_open(&shard, &worker->shard, err);
+    return status < 0 ? status : spw_worker_cold_open(worker, err);
 }
 
 int spw_worker_open(const struct spw_worker_config *config, struct spw_worker **out_worker,
@@ -88,6 +97,7 @@ void spw_worker_close(struct spw_worker *worker)
 {
     if (!worker)
         return;
+    spw_worker_cold_close(worker);
     spw_shard_close(worker->shard);
     spw_jobs_fini(&worker->jobs);
     free(worker->protect);
@@ -123,6 +133,8 @@ static uint64_t next_due(struct spw_worker *worker)
     uint64_t due = earlier(worker->tick_ns, worker->retry_ns);
     due = earlier(due, worker->reclaim_ns);
     due = earlier(due, copier->ops->due_ns(copier->copier, worker->now_ns));
+    if (worker->cold)
+        due = earlier(due, spw_worker_cold_due_ns(worker));
     const struct spw_job *job = spw_jobs_first_awaiting(&worker->jobs);
     return job ? earlier(due, job->deadline_ns) : due;
 }
@@ -137,7 +149,7 @@ static void count_busy(struct spw_worker *worker, uint64_t since_ns)
 
 uint32_t spw_worker_pass(struct spw_worker *worker, uint64_t *out_due_ns)
 {
-    bool more_commands = false, more_copies;
+    bool more_commands = false, more_copies, more_below = false;
     uint64_t since_ns = worker->now_ns;
     worker->now_ns = worker->config.now_ns(worker->config.clock_ctx);
     count_busy(worker, since_ns);
@@ -153,12 +165,14 @@ uint32_t spw_worker_pass(struct spw_worker *worker, uint64_t *out_due_ns)
         done += spw_worker_take_commands(worker, &more_commands);
     done += spw_worker_expire_jobs(worker); /* a run that has come in time was taken above */
     done += spw_worker_copy(worker, &more_copies);
+    if (worker->cold)
+        done += spw_worker_cold_pass(worker, &more_below);
     done += spw_worker_finish_jobs(worker);
     if (done != 0)
         done += reclaim(worker);
     spw_shard_flush(worker->shard);
     spw_add_own(&worker->feed->passes, 1);
-    *out_due_ns = more_commands || more_copies ? worker->now_ns : next_due(worker);
+    *out_due_ns = more_commands || more_copies || more_below ? worker->now_ns : next_due(worker);
     return done;
 }
 
@@ -180,6 +194,8 @@ static bool look(void *ctx)
     const struct sleeper *sleeper = ctx;
     struct spw_worker *worker = sleeper->worker;
     if (!worker->draining && (stop_wanted(worker, sleeper->stop) || spw_worker_has_command(worker)))
+        return true;
+    if (worker->cold && spw_load_relaxed(spw_worker_cold_word(worker)))
         return true;
     return spw_worker_clients_changed(worker);
 }
@@ -204,6 +220,8 @@ static void gather_words(const struct spw_worker *worker, struct spw_doorbell *b
         bell->word[bell->count++] = spw_doorbell_low_half(
             &worker->pool->client[c].head->lane[worker->config.k].command_tail);
     bell->word[bell->count++] = &worker->pool->ctl->bell;
+    if (worker->cold)
+        bell->word[bell->count++] = spw_worker_cold_word(worker);
 }
 
 static void rest(struct sleeper *sleeper, const struct spw_doorbell *bell, uint32_t done,
@@ -228,9 +246,11 @@ static int drain(struct sleeper *sleeper, const struct spw_doorbell *bell)
         worker->config.now_ns(worker->config.clock_ctx) + worker->config.drain_limit_ns;
     worker->draining = true;
     spw_worker_end_waiting(worker);
+    if (worker->cold)
+        spw_worker_cold_end_waiting(worker);
     for (;;) {
         uint32_t done = spw_worker_pass(worker, &due_ns);
-        if (!spw_worker_copies_left(worker))
+        if (!spw_worker_copies_left(worker) && !(worker->cold && spw_worker_cold_left(worker)))
             return 0;
         if (worker->now_ns >= limit_ns)
             return -ETIMEDOUT;
@@ -251,5 +271,10 @@ int spw_worker_run(struct spw_worker *worker, volatile int *stop)
         asked_ns = worker->tick_ns;
         rest(&sleeper, &bell, done, due_ns);
     }
-    return drain(&sleeper, &bell);
+    int status = drain(&sleeper, &bell);
+    /* what is neither left nor late ends no later than this process */
+    if (worker->cold && spw_worker_cold_stop(worker, worker->config.drain_limit_ns) == 0 &&
+        status == 0)
+        spw_shard_transfers_ended(worker->shard);
+    return status;
 }

@@ -73,13 +73,24 @@ static bool take_touch(struct spw_worker *worker, struct spw_worker_taking *taki
         uint64_t tag;
         memcpy(&tag, taking->body + i * sizeof(tag), sizeof(tag)); /* seven fill a slot whole */
         spw_shard_touch(worker->shard, tag);
+        if (worker->cold)
+            spw_worker_down_touched(worker, tag);
     }
     return true;
 }
 
+/* Taken once the medium below knows, too; until then it is looked at in vain. */
 static bool take_reset(struct spw_worker *worker, struct spw_worker_taking *taking)
 {
     uint32_t space = taking->head.space;
+    struct spw_worker_client *client = taking->client;
+    int below = 0;
+    if (client->below_reset != 0)
+        return false;
+    if (client->below_over) {
+        client->below_over = false;
+        return spw_worker_refuse(taking, client->below_status);
+    }
     if (spw_worker_fenced(worker, taking))
         return spw_worker_refuse(taking, -ESTALE);
     if (!spw_worker_record_of(worker, space))
@@ -87,11 +98,15 @@ static bool take_reset(struct spw_worker *worker, struct spw_worker_taking *taki
     /* relaxed: whoever stores with the old number is refused, whenever it reads the new one */
     spw_add_own(&worker->feed->space_generation[space], 1);
     SPW_CRASH_POINT("worker.space_generation_raised");
+    if (worker->cold)
+        below = spw_worker_cold_reset(worker, taking->c, space);
     spw_worker_reset_jobs(worker, space);
     spw_shard_retire_space(worker->shard, space);
     spw_shard_flush(worker->shard);
     spw_worker_count(worker, SPW_WORKER_resets, 1);
-    return true;
+    if (below < 0)
+        return spw_worker_refuse(taking, below);
+    return client->below_reset == 0;
 }
 
 /* ---- a lane --------------------------------------------------------------------------------- */
@@ -103,7 +118,7 @@ static uint8_t answer_kind(uint8_t op)
     static const uint8_t kinds[] = {
         [SPW_CMD_RESERVE] = SPW_DONE_RESERVE, [SPW_CMD_STORE] = SPW_DONE_STORE,
         [SPW_CMD_BEGIN] = SPW_DONE_BEGIN,     [SPW_CMD_LOAD] = SPW_DONE_LOAD,
-        [SPW_CMD_RESET] = SPW_DONE_RESET,
+        [SPW_CMD_RESET] = SPW_DONE_RESET,     [SPW_CMD_PROMOTE] = SPW_DONE_PROMOTE,
     };
     return op < sizeof(kinds) ? kinds[op] : 0;
 }
@@ -145,6 +160,8 @@ static bool carry_out(struct spw_worker *worker, struct spw_worker_taking *takin
         return take_touch(worker, taking);
     case SPW_CMD_RESET:
         return take_reset(worker, taking);
+    case SPW_CMD_PROMOTE:
+        return spw_worker_take_promote(worker, taking);
     default:
         return spw_worker_refuse_bad(worker, taking);
     }
@@ -221,7 +238,7 @@ uint32_t spw_worker_take_commands(struct spw_worker *worker, bool *out_more)
             total++;
         if (taken == TAKEN)
             *out_more = true;
-        if (taken == STAYS)
+        if (taken == STAYS && client->below_reset == 0)
             retry_in(worker, client->waits_for_room ? ROOM_RETRY_NS : CLAIM_RETRY_NS);
     }
     worker->first_client = (worker->first_client + 1) % worker->clients;
@@ -233,7 +250,8 @@ bool spw_worker_has_command(struct spw_worker *worker)
     for (uint32_t c = 0; c < worker->clients; c++) {
         struct spw_worker_client *client = &worker->client[c];
         struct spw_command head;
-        if (client->phase != SPW_CLIENT_SERVED || client->claim_tries != 0)
+        if (client->phase != SPW_CLIENT_SERVED || client->claim_tries != 0 ||
+            client->below_reset != 0)
             continue;
         if (spw_lane_peek(&client->commands, &head) &&
             (!client->waits_for_room || has_room(client)))

@@ -143,6 +143,9 @@ static int reserve_slots(struct spw_worker *worker, const struct spw_worker_taki
             status = -ENOSPC;
             break;
         }
+        if (worker->cold)
+            spw_worker_down_offered(worker, chunk.slot, wanted->key[i].digest[0],
+                                    result == SPW_RESERVED);
         worker->protect[chunk.slot / 64] |= 1ull << chunk.slot % 64;
         spw_job_add(job, &chunk, result == SPW_RESERVED);
     }

@@ -4,7 +4,8 @@
  * What the worker's files share: worker.c (loop, doorbell, timers), worker_commands.c (taking and
  * checking commands), worker_halves.c (reserve, begin and their runs), worker_jobs.c (jobs from run
  * to completion), worker_stream.c (order and places of stores), worker_clients.c (clients that come
- * and go), worker_peers.c (other workers' news).
+ * and go), worker_peers.c (other workers' news); and where there is a tier below worker_cold.c,
+ * worker_down.c, worker_up.c.
  *
  *   roles     private to the worker's one thread. What lies in shared memory is written through
  *             the modules that own it: shard, lanes, feed
@@ -27,6 +28,9 @@
 #include "tier/shard.h"
 #include "tier/worker.h"
 
+/* Two streams look at what clients have marked as awaited. */
+enum spw_worker_marks { SPW_MARKS_STORES, SPW_MARKS_PROMOTIONS, SPW_MARKS };
+
 enum spw_worker_client_phase { SPW_CLIENT_ABSENT, SPW_CLIENT_SERVED, SPW_CLIENT_LEAVING };
 
 struct spw_worker_client {
@@ -34,14 +38,17 @@ struct spw_worker_client {
     uint64_t generation; /* served, or known to be gone; 0 before the first */
     struct spw_lane_consumer commands;
     struct spw_lane_producer completions;
-    uint32_t owed;         /* completions that runs of this generation still get    */
-    uint32_t open_jobs;    /* opened by this generation                             */
-    uint32_t in_copy;      /* copies that touch this object's KV blocks             */
-    uint32_t claim_tries;  /* of the command at the head                            */
-    uint64_t awaited_seen; /* its change count at the last look at its bits         */
-    uint64_t object;       /* its number in ctl when its objects were mapped        */
-    uint64_t map_ns;       /* lost objects are tried again                          */
-    bool waits_for_room;   /* its next command stays until completions were reaped  */
+    uint32_t owed;                    /* completions that runs of this generation still get    */
+    uint32_t open_jobs;               /* opened by this generation                             */
+    uint32_t in_copy;                 /* copies that touch this object's KV blocks             */
+    uint32_t claim_tries;             /* of the command at the head                            */
+    uint64_t awaited_seen[SPW_MARKS]; /* its change count at the last look at its bits         */
+    uint64_t object;                  /* its number in ctl when its objects were mapped        */
+    uint64_t map_ns;                  /* lost objects are tried again                          */
+    bool waits_for_room;              /* its next command stays until completions were reaped  */
+    uint64_t below_reset; /* its next command is a reset that the tier below must know: the tag */
+    bool below_over;      /* it does, or never will: below_status                  */
+    int below_status;
 };
 
 /* What the store stream does beside what lies in the feed. */
@@ -53,6 +60,8 @@ struct spw_worker_stream {
     double recent_ns;               /* and their time                                          */
     bool order_stale;               /* marks or places may differ from what the queue now says */
 };
+
+struct spw_worker_cold;
 
 struct spw_worker {
     struct spw_worker_config config;
@@ -74,8 +83,9 @@ struct spw_worker {
     uint64_t reclaim_wait_ns;
     uint64_t reclaim_ns; /* reclaim is tried next, whatever else happens         */
     uint32_t clients;
-    uint32_t first_client; /* lanes are visited from here on                  */
-    bool draining;         /* no new commands                                 */
+    uint32_t first_client;        /* lanes are visited from here on                  */
+    bool draining;                /* no new commands                                 */
+    struct spw_worker_cold *cold; /* the tier below; NULL: there is none */
     uint64_t body[256 * SPW_LANE_PAYLOAD_BYTES / 8];
 };
 
@@ -135,6 +145,21 @@ static inline void spw_worker_stream_stale(struct spw_worker *worker)
     worker->stream.order_stale = true;
 }
 
+/** The clients whose bits count. */
+struct spw_worker_served {
+    const spw_atomic64 *awaited[SPW_CLIENTS_MAX]; /* bits of this shard */
+    uint32_t count;
+};
+
+void spw_worker_gather_served(const struct spw_worker *worker, struct spw_worker_served *out);
+/** Likewise; true if any bit may have moved since the last look for this stream. */
+bool spw_worker_look_at_marks(struct spw_worker *worker, enum spw_worker_marks which,
+                              struct spw_worker_served *out_served);
+bool spw_worker_is_awaited(const struct spw_worker_served *served, uint32_t slot);
+/** So many bytes of a stream have ended with @status. */
+void spw_worker_stream_progress(struct spw_worker *worker, struct spw_worker_stream *own,
+                                struct spw_stream *shared, uint64_t bytes, int status);
+
 /* ---- worker_peers.c ------------------------------------------------------------------------- */
 
 /** Read the other workers' news from now on. */
@@ -155,5 +180,34 @@ bool spw_worker_client_dead(void *ctx, uint32_t c, uint64_t generation);
 bool spw_worker_serves(const struct spw_worker *worker, struct spw_job_party party);
 /** The pool has neither daemon nor clients, for longer than the limit. Asks the daemon's lock. */
 bool spw_worker_orphaned(struct spw_worker *worker);
+
+/* ---- the tier below; all but open and evicting only where worker->cold is not NULL ------------ */
+
+/** Open it as configured; one that can't be is none. 0 or -ENOMEM. */
+int spw_worker_cold_open(struct spw_worker *worker, struct spw_error *err);
+/** After a stop: 0, or -ETIMEDOUT: transfers go on. */
+int spw_worker_cold_stop(struct spw_worker *worker, uint64_t limit_ns);
+void spw_worker_cold_close(struct spw_worker *worker);
+/** Events, reads, writes, gauges. Returns the number of things done. */
+uint32_t spw_worker_cold_pass(struct spw_worker *worker, bool *out_more);
+uint64_t spw_worker_cold_due_ns(struct spw_worker *worker);
+/** The word that its threads raise: 1 = look. */
+const spw_atomic32 *spw_worker_cold_word(const struct spw_worker *worker);
+/** Before a stop: what has not begun. */
+void spw_worker_cold_end_waiting(struct spw_worker *worker);
+/** Transfers are under way that are worth waiting for. */
+bool spw_worker_cold_left(const struct spw_worker *worker);
+/** Client @c resets @space. 0: the medium is being told, and client.below_over says when it knows;
+ * -EIO: it can't be now. Nothing of it is there any more in either case. */
+int spw_worker_cold_reset(struct spw_worker *worker, uint32_t c, uint32_t space);
+/** A reserve offered @tag and got live @slot; @fresh: for a new store. */
+void spw_worker_down_offered(struct spw_worker *worker, uint32_t slot, uint64_t tag, bool fresh);
+void spw_worker_down_touched(struct spw_worker *worker, uint64_t tag);
+/** A store made @slot READY. */
+void spw_worker_down_ready(struct spw_worker *worker, uint32_t slot);
+/** As spw_shard_config.evicting. */
+void spw_worker_down_evicting(void *ctx, uint32_t slot);
+/** A load of own @slot ended well. */
+void spw_worker_up_loaded(struct spw_worker *worker, uint32_t slot);
 
 #endif

@@ -168,6 +168,8 @@ static void store_ended(struct spw_worker *worker, struct spw_job *job, uint32_t
         spw_worker_count(worker, SPW_WORKER_chunks_stored, 1);
         spw_worker_count(worker, SPW_WORKER_bytes_stored, chunk->chunk_bytes);
         spw_worker_count(worker, SPW_WORKER_awaited_stored, chunk->item.awaited);
+        if (worker->cold)
+            spw_worker_down_ready(worker, chunk->slot);
         SPW_CRASH_POINT("worker.store_ready");
     }
 }
@@ -181,6 +183,8 @@ static void load_ended(struct spw_worker *worker, struct spw_job *job, uint32_t 
         spw_worker_count(worker, SPW_WORKER_loads_failed, 1);
         return;
     }
+    if (worker->cold && chunk->shard == worker->config.k)
+        spw_worker_up_loaded(worker, chunk->slot);
     spw_worker_count(worker, SPW_WORKER_chunks_loaded, 1);
     spw_worker_count(worker, SPW_WORKER_bytes_loaded, chunk->chunk_bytes);
 }

@@ -40,37 +40,42 @@ static void place(struct spw_worker *worker, struct spw_job_chunk *chunk, uint64
 
 /* ---- order ---------------------------------------------------------------------------------- */
 
-/* The clients whose bits count. */
-struct served {
-    const spw_atomic64 *awaited[SPW_CLIENTS_MAX]; /* bits of this shard */
-    uint32_t count;
-};
-
-static bool is_awaited(void *ctx, const struct spw_queue_item *item)
+void spw_worker_gather_served(const struct spw_worker *worker, struct spw_worker_served *out)
 {
-    const struct served *served = ctx;
-    uint32_t slot = chunk_of(item)->slot;
+    out->count = 0;
+    for (uint32_t c = 0; c < worker->clients; c++)
+        if (worker->client[c].phase == SPW_CLIENT_SERVED)
+            out->awaited[out->count++] =
+                spw_client_awaited_bits(&worker->pool->client[c], worker->config.k);
+}
+
+bool spw_worker_is_awaited(const struct spw_worker_served *served, uint32_t slot)
+{
     uint64_t bits = 0;
     for (uint32_t i = 0; i < served->count; i++)
         bits |= spw_load_relaxed(&served->awaited[i][slot / 64]);
     return bits >> slot % 64 & 1;
 }
 
+static bool is_awaited(void *ctx, const struct spw_queue_item *item)
+{
+    return spw_worker_is_awaited(ctx, chunk_of(item)->slot);
+}
+
 /* Counts first, bits later: a bit that is missed is told of by a count that has not been seen. */
-static bool look_at_counts(struct spw_worker *worker, struct served *out_served)
+bool spw_worker_look_at_marks(struct spw_worker *worker, enum spw_worker_marks which,
+                              struct spw_worker_served *out_served)
 {
     bool moved = false;
-    out_served->count = 0;
     for (uint32_t c = 0; c < worker->clients; c++) {
         struct spw_worker_client *client = &worker->client[c];
-        const struct spw_client_view *view = &worker->pool->client[c];
         if (client->phase != SPW_CLIENT_SERVED)
             continue;
-        uint64_t changes = spw_client_awaited_changes(view, worker->config.k);
-        moved = moved || changes != client->awaited_seen;
-        client->awaited_seen = changes;
-        out_served->awaited[out_served->count++] = spw_client_awaited_bits(view, worker->config.k);
+        uint64_t changes = spw_client_awaited_changes(&worker->pool->client[c], worker->config.k);
+        moved = moved || changes != client->awaited_seen[which];
+        client->awaited_seen[which] = changes;
     }
+    spw_worker_gather_served(worker, out_served);
     return moved;
 }
 
@@ -102,10 +107,10 @@ static void place_all(struct spw_worker *worker)
 
 void spw_worker_stream_order(struct spw_worker *worker)
 {
-    struct served served;
+    struct spw_worker_served served;
     if (worker->queue.count[SPW_COPY_STORE] == 0 && !worker->stream.order_stale)
         return;
-    if (!look_at_counts(worker, &served) && !worker->stream.order_stale)
+    if (!spw_worker_look_at_marks(worker, SPW_MARKS_STORES, &served) && !worker->stream.order_stale)
         return;
     spw_queue_mark(&worker->queue, is_awaited, &served);
     place_all(worker);
@@ -171,28 +176,34 @@ void spw_worker_stream_take(struct spw_worker *worker, struct spw_queue_item *it
 
 /* Both sums fade together, so a copy that was noticed late and the next one, noticed at the same
  * time, still make the rate at which they went. */
-static void smooth_rate(struct spw_worker *worker, uint64_t bytes, uint64_t took_ns)
+static void smooth_rate(struct spw_worker_stream *own, struct spw_stream *shared, uint64_t bytes,
+                        uint64_t took_ns)
 {
-    struct spw_worker_stream *stream = &worker->stream;
-    stream->recent_bytes += (double)bytes - stream->recent_bytes / RATE_SHARE;
-    stream->recent_ns += (double)took_ns - stream->recent_ns / RATE_SHARE;
-    if (stream->recent_ns < 1)
+    own->recent_bytes += (double)bytes - own->recent_bytes / RATE_SHARE;
+    own->recent_ns += (double)took_ns - own->recent_ns / RATE_SHARE;
+    if (own->recent_ns < 1)
         return; /* no time has passed yet */
-    double rate = stream->recent_bytes * 1e9 / stream->recent_ns;
-    spw_store_relaxed(&worker->feed->stream.rate_bytes_per_s, rate < 1        ? 1
-                                                              : rate < 0x1p62 ? (uint64_t)rate
-                                                                              : 1ull << 62);
+    double rate = own->recent_bytes * 1e9 / own->recent_ns;
+    spw_store_relaxed(&shared->rate_bytes_per_s, rate < 1        ? 1
+                                                 : rate < 0x1p62 ? (uint64_t)rate
+                                                                 : 1ull << 62);
+}
+
+void spw_worker_stream_progress(struct spw_worker *worker, struct spw_worker_stream *own,
+                                struct spw_stream *shared, uint64_t bytes, int status)
+{
+    uint64_t now_ns = worker->config.now_ns(worker->config.clock_ctx);
+    spw_add_own(&shared->bytes_done, bytes);
+    SPW_CRASH_POINT("worker.stream_done");
+    if (status >= 0)
+        smooth_rate(own, shared, bytes, now_ns - own->since_ns);
+    own->since_ns = now_ns;
+    spw_store_relaxed(&shared->progress_ns, now_ns);
 }
 
 void spw_worker_stream_end(struct spw_worker *worker, const struct spw_queue_item *item, int status)
 {
-    struct spw_stream *stream = &worker->feed->stream;
-    uint64_t now_ns = worker->config.now_ns(worker->config.clock_ctx);
     remove_copying(&worker->stream, item);
-    spw_add_own(&stream->bytes_done, item->nominal_bytes);
-    SPW_CRASH_POINT("worker.stream_done");
-    if (status >= 0)
-        smooth_rate(worker, item->nominal_bytes, now_ns - worker->stream.since_ns);
-    worker->stream.since_ns = now_ns;
-    spw_store_relaxed(&stream->progress_ns, now_ns);
+    spw_worker_stream_progress(worker, &worker->stream, &worker->feed->stream, item->nominal_bytes,
+                               status);
 }

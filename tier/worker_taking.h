@@ -36,6 +36,8 @@ uint32_t spw_worker_chunks_offered(const struct spw_worker_taking *taking);
 bool spw_worker_take_reserve(struct spw_worker *worker, struct spw_worker_taking *taking);
 bool spw_worker_take_run(struct spw_worker *worker, struct spw_worker_taking *taking,
                          enum spw_copy_kind kind);
+/** In worker_up.c. */
+bool spw_worker_take_promote(struct spw_worker *worker, struct spw_worker_taking *taking);
 bool spw_worker_take_begin(struct spw_worker *worker, struct spw_worker_taking *taking);
 
 #endif

@@ -15,6 +15,7 @@
 #include "shm/doorbell.h"
 #include "shm/pool.h"
 #include "shm/process.h"
+#include "tier/nvme.h"
 #include "tools/log.h"
 #include "tools/mail.h"
 #include "tools/pages.h"
@@ -258,6 +259,19 @@ static int make_pool(struct daemon *daemon, struct spw_pool_config *pool_config,
     return rc;
 }
 
+/* The directory below is one daemon's; the lock goes with the process. One that can't be reached now
+ * is the workers' trouble. */
+static int lock_below(const struct spw_config *config)
+{
+    struct spw_error err = {0};
+    if (config->nvme_dir[0] == '\0')
+        return 0;
+    int fd = spw_nvme_lock(config->nvme_dir, SPW_NVME_DAEMON, &err);
+    if (fd < 0)
+        spw_log(fd == -EBUSY ? SPW_LOG_ERROR : SPW_LOG_WARNING, "%s", err.text);
+    return fd == -EBUSY ? fd : 0;
+}
+
 static void start_workers(struct daemon *daemon)
 {
     for (uint32_t k = 0; k < daemon->pool.geometry.workers; k++)
@@ -381,6 +395,8 @@ int spw_daemon_run(const struct spw_config *config, char *const *argv, volatile 
         spw_log(SPW_LOG_ERROR, "no memory file for the workers' values: %s", strerror(errno));
         goto out;
     }
+    if (lock_below(config)) /* said why */
+        goto out;
     if (make_pool(daemon, pool_config, &err)) {
         spw_log(SPW_LOG_ERROR, "%s", err.text);
         goto out;

@@ -13,6 +13,7 @@
 #include "tools/daemon.h"
 #include "tools/log.h"
 #include "tools/pages.h"
+#include "tools/worker_below.h"
 
 #define IN_FLIGHT 8u /* copies of a stream that nothing paces */
 
@@ -71,12 +72,15 @@ static int run(const struct spw_config *config, struct spw_pool *pool, uint32_t 
         .evict = config->evict == SPW_EVICT_FIFO ? SPW_EVICT_BY_AGE : SPW_EVICT_BY_USE,
         .now_ns = now_ns,
     };
+    struct spw_worker_below below = {.config = config, .pool = pool, .k = k, .lock_fd = -1};
+    spw_worker_below_use(&below, &worker_config);
     uint64_t afresh = counted(pool, k, SPW_WORKER_afresh);
     status = spw_worker_open(&worker_config, &worker, &err);
     if (status) {
         spw_log(SPW_LOG_ERROR, "worker %u: %s", k, err.text);
     } else {
-        spw_pages_use(config, pool, k);
+        if (!worker_config.open_cold)
+            spw_pages_use(config, pool, k);
         if (counted(pool, k, SPW_WORKER_afresh) != afresh)
             spw_log(SPW_LOG_WARNING,
                     "worker %u: its update ring made no sense: the shard is emptied and goes on",

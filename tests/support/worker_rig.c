@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "shm/alive.h"
+#include "tests/support/stub_cold.h"
 #include "tier/state.h"
 
 #define RUN_LIMIT_NS      (2 * RIG_SECOND)
@@ -114,6 +115,9 @@ void rig_start_worker(struct rig *rig, uint32_t k)
         .drain_limit_ns = RIG_SECOND,
         .io_quarantine_ns = rig->config.io_quarantine_ns,
         .transfers_linger = rig->config.transfers_linger,
+        .open_cold = rig->config.below && k == 0 ? stub_cold_open : NULL,
+        .cold_ctx = rig->config.below,
+        .cold_policy = rig->config.cold_policy,
         .now_ns = rig_now,
         .clock_ctx = rig,
     };

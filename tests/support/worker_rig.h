@@ -28,7 +28,9 @@
 struct rig_config {
     uint32_t workers;
     uint32_t capacity;
-    uint32_t cold_chunks; /* entries for a tier below */
+    uint32_t cold_chunks;   /* entries for a tier below */
+    struct spw_cold *below; /* one in memory, of worker 0; NULL: none (tests/support/stub_cold.h) */
+    struct spw_cold_policy cold_policy;
     uint32_t command_slots;
     uint32_t completion_slots;
     uint32_t queue_chunks;

@@ -1,0 +1,101 @@
+/* See worker_below.h. The lock is kept until the process ends. */
+#include "tools/worker_below.h"
+
+#include "shm/process.h"
+#include "tier/nvme.h"
+#include "tools/log.h"
+#include "tools/pages.h"
+
+static int open_engine(const struct spw_worker_below *below, void (*wake)(void *ctx),
+                       void *wake_ctx, struct spw_io_handle *out_io, struct spw_error *err)
+{
+    const struct spw_config *config = below->config;
+    const struct spw_pool *pool = below->pool;
+    struct iovec memory = {.iov_base = pool->data[below->k],
+                           .iov_len =
+                               (uint64_t)(pool->geometry.slots >> pool->geometry.cell_shift) *
+                               pool->geometry.slot_bytes};
+    struct spw_io_config io_config = {.choice = (enum spw_io_choice)config->nvme_engine,
+                                      .depth = (uint32_t)config->nvme_depth,
+                                      .memory = &memory,
+                                      .memory_count = 1,
+                                      .part_bytes = pool->geometry.slot_bytes,
+                                      .wake = wake,
+                                      .wake_ctx = wake_ctx};
+    struct spw_io_mode mode;
+    int status = spw_io_open(&io_config, out_io, err);
+    if (status < 0)
+        return status;
+    out_io->ops->mode(out_io->engine, &mode);
+    if (mode.why[0])
+        spw_log(SPW_LOG_WARNING, "worker %u: tier below: %s", below->k, mode.why);
+    return 0;
+}
+
+static int open_store(const struct spw_worker_below *below, struct spw_io_handle io,
+                      const struct spw_cold_listener *listener, struct spw_cold_handle *out_cold,
+                      struct spw_error *err)
+{
+    const struct spw_config *config = below->config;
+    uint32_t depth = (uint32_t)config->nvme_depth;
+    struct spw_nvme_config nvme = {
+        .dir = config->nvme_dir,
+        .shard = below->k,
+        .cap_bytes = config->nvme_bytes / config->workers,
+        .ids = below->pool->geometry.cold_chunks,
+        .chunk_bytes_max = below->pool->geometry.slot_bytes,
+        .io = io,
+        .direct = config->nvme_direct == SPW_NVME_DIRECT_AUTO,
+        .sync = config->nvme_sync == SPW_NVME_SYNC_DATA,
+        .checksum = config->nvme_checksum != SPW_NVME_CHECKSUM_OFF,
+        .fifo = config->nvme_evict == SPW_EVICT_FIFO,
+        .reads = depth,
+        .writes = depth > 1 ? depth / 2 : 1, /* the other half is left to reads */
+        .deadline_ns = config->nvme_deadline_ns,
+        .quarantine_ns = config->io_quarantine_ns,
+        .now_ns = spw_monotonic_ns(),
+        .listener = *listener,
+    };
+    return spw_nvme_open(&nvme, out_cold, err);
+}
+
+static int open_below(void *ctx, const struct spw_cold_listener *listener, void (*wake)(void *ctx),
+                      void *wake_ctx, struct spw_cold_handle *out_cold, struct spw_error *err)
+{
+    struct spw_worker_below *below = ctx;
+    struct spw_io_handle io = {0};
+    spw_pages_use(below->config, below->pool, below->k); /* before any of it is registered */
+    int status = spw_nvme_lock(below->config->nvme_dir, below->k, err);
+    below->lock_fd = status;
+    if (status < 0 && status != -EBUSY) {
+        spw_log(SPW_LOG_WARNING, "worker %u: tier below: %s", below->k, err->text);
+        status = 0; /* a directory that is away may come back */
+    }
+    if (status >= 0)
+        status = open_engine(below, wake, wake_ctx, &io, err);
+    if (status >= 0)
+        status = open_store(below, io, listener, out_cold, err);
+    if (status < 0)
+        spw_log(SPW_LOG_WARNING, "worker %u: goes on without the tier below: %s", below->k,
+                err->text);
+    return status < 0 ? status : 0;
+}
+
+void spw_worker_below_use(struct spw_worker_below *below, struct spw_worker_config *worker_config)
+{
+    const struct spw_config *config = below->config;
+    if (config->nvme_dir[0] == '\0')
+        return;
+    worker_config->transfers_linger = true;
+    worker_config->open_cold = open_below;
+    worker_config->cold_ctx = below;
+    worker_config->cold_policy = (struct spw_cold_policy){
+        .write_back = config->nvme_write == SPW_NVME_WRITE_BACK,
+        .admit_sightings = (uint32_t)config->nvme_admit,
+        .write_budget_bytes = config->nvme_write_budget,
+        .queue_chunks = (uint32_t)config->nvme_queue,
+        .promote_percent = (uint32_t)config->nvme_promote_share,
+        .sum_at_store = config->nvme_checksum == SPW_NVME_CHECKSUM_STORE,
+        .hold_ns = config->nvme_promote_hold_ns,
+    };
+}
