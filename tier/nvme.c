@@ -151,6 +151,11 @@ static void gauge(struct spw_cold *nvme, struct spw_cold_gauge *out)
         .mode = (mode.uring ? SPW_TIER_URING : 0) | (mode.registered ? SPW_TIER_REGISTERED : 0) |
                 (nvme->mount && nvme->mount->direct ? SPW_TIER_DIRECT : 0),
     };
+    if (out->state == SPW_TIER_FULL && nvme->text[0] == '\0')
+        snprintf(mode.why, sizeof mode.why, "the disk of %.100s has no room left", nvme->dir);
+    if (nvme->phase == SPW_NVME_SERVES && nvme->now_ns < nvme->write_ns)
+        snprintf(mode.why, sizeof mode.why,
+                 "nothing is written yet: a dead process's writes may still come");
     if (nvme->text[0] == '\0' && mode.why[0] != '\0')
         snprintf(nvme->engine_text, sizeof nvme->engine_text, "%s", mode.why);
     out->text = nvme->text[0] != '\0' ? nvme->text : mode.why[0] != '\0' ? nvme->engine_text : "";

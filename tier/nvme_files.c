@@ -296,6 +296,18 @@ static int reserve(int fd, uint64_t bytes)
     return ftruncate(fd, (off_t)bytes) < 0 ? -errno : 0;
 }
 
+/* Its bytes, or those of fewer cells where the disk has no room for all. */
+static int reserve_cells(struct spw_nvme_file *file)
+{
+    for (;;) {
+        file->bytes = spw_nvme_segment_bytes(file->head.cell_bytes, file->head.cells);
+        int rc = reserve(file->fd, file->bytes);
+        if (rc == 0 || file->head.cells == 1 || ftruncate(file->fd, 0) < 0)
+            return rc;
+        file->head.cells /= 2;
+    }
+}
+
 int64_t spw_nvme_create(void *arg)
 {
     struct spw_nvme_create *create = arg;
@@ -305,14 +317,14 @@ int64_t spw_nvme_create(void *arg)
     file->fd = open_segment(create->shard_fd, name, create->direct, O_CREAT | O_EXCL);
     if (file->fd < 0)
         return -errno;
-    file->bytes = spw_nvme_segment_bytes(file->head.cell_bytes, file->head.cells);
     uint64_t id[2];
     if (getrandom(id, sizeof id, 0) != sizeof id)
         memset(id, (int)file->number, sizeof id);
-    spw_nvme_head_make(&file->head, file->number, id, file->head.cell_bytes, file->head.cells);
-    int rc = reserve(file->fd, file->bytes);
-    if (rc == 0)
+    int rc = reserve_cells(file);
+    if (rc == 0) {
+        spw_nvme_head_make(&file->head, file->number, id, file->head.cell_bytes, file->head.cells);
         rc = write_block(file->fd, 0, &file->head);
+    }
     if (rc == 0)
         return 0;
     unlinkat(create->shard_fd, name, 0);

@@ -165,6 +165,9 @@ struct spw_cold {
     uint64_t retry_ns, retry_wait_ns; /* when the directory is looked at, or tried, next */
     uint64_t write_ns;                /* no write before: a dead process's may still come */
     uint64_t full_ns;                 /* no new segment before: the disk was full */
+    bool full, full_again;            /* it had no room for the last segment, for the one before */
+    uint32_t removals;                /* segments being removed: their bytes are charged */
+    uint64_t create_bytes;            /* charged for the one being made */
     bool mounted_before;
     uint32_t scan_next, scans;
 

@@ -110,18 +110,21 @@ fail:
     return NULL;
 }
 
-static void removed(struct spw_cold *nvme, struct spw_nvme_op *op, const struct spw_io_end *end)
-{
-    /* gone, or not ours to remove: the next mount looks again */
-    (void)nvme;
-    (void)end;
-    free(op);
-}
-
 struct removal {
     struct spw_nvme_op op;
     struct spw_nvme_remove remove;
+    uint64_t bytes; /* that the disk has once more when it is done */
 };
+
+/* One that can't be removed is charged until the next mount, which finds it. */
+static void removed(struct spw_cold *nvme, struct spw_nvme_op *op, const struct spw_io_end *end)
+{
+    struct removal *removal = (struct removal *)op;
+    nvme->removals--;
+    if (end->result == 0 || end->result == -ENOENT)
+        nvme->file_bytes -= removal->bytes;
+    free(removal);
+}
 
 static int segment_remove(struct spw_cold *nvme, const struct spw_nvme_segment *segment)
 {
@@ -132,9 +135,12 @@ static int segment_remove(struct spw_cold *nvme, const struct spw_nvme_segment *
     removal->remove = (struct spw_nvme_remove){
         .shard_fd = nvme->mount->shard_fd, .fd = segment->file.fd, .number = segment->file.number};
     struct spw_io io = {.op = SPW_IO_CALL, .call = spw_nvme_remove, .arg = &removal->remove};
+    removal->bytes = charge(&segment->file.head);
     int rc = spw_nvme_submit(nvme, &removal->op, &io);
     if (rc < 0)
         free(removal);
+    else
+        nvme->removals++;
     return rc;
 }
 
@@ -153,7 +159,6 @@ void spw_nvme_segments_leave(struct spw_cold *nvme)
         if (!segment->leaving || segment->busy != 0 || waits_to_be_written(segment) ||
             segment_remove(nvme, segment) < 0)
             continue;
-        nvme->file_bytes -= charge(&segment->file.head);
         nvme->class[segment->class].free_cells -= segment->file.head.cells - segment->used;
         nvme->segment[i--] = nvme->segment[--nvme->segments];
         segment_free(segment);
@@ -292,7 +297,7 @@ static void created(struct spw_cold *nvme, struct spw_nvme_op *op, const struct 
     struct spw_nvme_call *call = (struct spw_nvme_call *)op;
     call->busy = false;
     nvme->create = NULL;
-    nvme->file_bytes -= charge(&create->file.head); /* counted again as a segment */
+    nvme->file_bytes -= nvme->create_bytes; /* counted again as a segment */
     bool wanted = !nvme->closing && nvme->phase == SPW_NVME_SERVES;
     if (end->result == 0 && (!wanted || !spw_nvme_segment_add(nvme, &create->file))) {
         struct spw_nvme_remove remove = {nvme->mount->shard_fd, create->file.fd,
@@ -300,10 +305,14 @@ static void created(struct spw_cold *nvme, struct spw_nvme_op *op, const struct 
         spw_nvme_remove(&remove);
     } else if (end->result == -ENOSPC || end->result == -EDQUOT || end->result == -EFBIG) {
         nvme->full_ns = nvme->now_ns + 10 * nvme->config.retry_ns;
+        nvme->full_again = nvme->full;
+        nvme->full = true;
     } else if (end->result < 0) {
         snprintf(create->text, sizeof create->text, "making a segment in %.100s: %s", nvme->dir,
                  strerror((int)-end->result));
         spw_nvme_result(nvme, (int)end->result, create->text);
+    } else {
+        nvme->full = nvme->full_again = false;
     }
     free(create);
 }
@@ -339,7 +348,8 @@ static int create(struct spw_cold *nvme, uint32_t class)
     }
     nvme->next_number++;
     nvme->create_class = class;
-    nvme->file_bytes += charge(&head);
+    nvme->create_bytes = charge(&head);
+    nvme->file_bytes += nvme->create_bytes;
     return 0;
 }
 
@@ -365,6 +375,8 @@ struct spw_nvme_segment *spw_nvme_oldest_segment(const struct spw_cold *nvme)
 
 static bool some_leaves(const struct spw_cold *nvme)
 {
+    if (nvme->removals != 0)
+        return true;
     for (uint32_t i = 0; i < nvme->segments; i++)
         if (nvme->segment[i]->leaving)
             return true;
@@ -428,6 +440,8 @@ int spw_nvme_find_room(struct spw_cold *nvme, uint64_t bytes, uint32_t *out_id)
         int rc = create(nvme, (uint32_t) class); /* ahead of need where that can be */
         if (!segment && rc == 0)
             return -EAGAIN;
+        if (!segment && nvme->now_ns < nvme->full_ns && nvme->full && !nvme->full_again)
+            return -ENOSPC; /* for once: if the disk stays full, what is there makes room */
         if (!segment)
             rc = evict(nvme, (uint32_t) class);
         if (!segment && rc < 0)

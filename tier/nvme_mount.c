@@ -53,12 +53,8 @@ static void mounted(struct spw_cold *nvme, struct spw_nvme_op *op, const struct 
         return;
     }
     snprintf(nvme->text, sizeof nvme->text, "%s", nvme->mount->text);
-    if (nvme->mount->unclean && !nvme->mounted_before && nvme->config.quarantine_ns != 0) {
+    if (nvme->mount->unclean && !nvme->mounted_before && nvme->config.quarantine_ns != 0)
         nvme->write_ns = nvme->now_ns + nvme->config.quarantine_ns;
-        if (!nvme->text[0])
-            snprintf(nvme->text, sizeof nvme->text,
-                     "nothing is written yet: a dead process's writes may still come");
-    }
     nvme->mounted_before = true;
     spw_nvme_resets_merge(nvme, spw_nvme_spaces_choose(nvme->mount->spaces));
     if (take_files(nvme) < 0) {
