@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tests/support/env.h"
 #include "tests/support/nvme_rig.h"
 
 TestSuite(nvme_trouble, .timeout = 60);
@@ -333,5 +334,6 @@ Test(nvme_trouble, closing_with_transfers_that_never_end_says_so_within_its_limi
     uint64_t begin = spw_monotonic_ns();
     cr_expect(rig.cold.ops->close(rig.cold.cold, SECOND / 10) == -ETIMEDOUT);
     cr_expect(spw_monotonic_ns() - begin < 3 * SECOND);
+    support_remove_dir(rig.dir);
     _exit(0); /* what is left to the kernel is no leak */
 }
