@@ -246,7 +246,13 @@ static int make_pool(struct daemon *daemon, struct spw_pool_config *pool_config,
                      struct spw_error *err)
 {
     const struct spw_config *config = daemon->config;
+    struct spw_plan plan;
     spw_plan_pool(config, pool_config);
+    spw_plan_bytes(&pool_config->geometry, &plan);
+    spw_log(SPW_LOG_INFO,
+            "memory: %.1f MB of chunks, %.1f MB of KV blocks, %.1f MB of tables and rings",
+            (double)plan.payload_bytes / 1e6, (double)plan.kv_bytes / 1e6,
+            (double)plan.control_bytes / 1e6);
     pool_config->keep_spaces = spw_warm_keep_spaces;
     pool_config->ctx = &daemon->before;
     int rc = spw_pool_path_init(&pool_config->path, config->shm_dir, config->name,

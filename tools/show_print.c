@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "tools/look.h"
+#include "tools/plan.h"
 #include "tools/show.h"
 
 static const char *phase_name(uint32_t phase)
@@ -108,6 +109,11 @@ void spw_show_print_text(const struct spw_pool *pool, const struct spw_show_view
            view->totals.lookups, view->totals.lookups == 1 ? "lookup" : "lookups",
            view->totals.hits, (double)view->totals.bytes_stored / 1e6,
            (double)view->totals.bytes_loaded / 1e6, (double)view->totals.huge_bytes / 1e6);
+    struct spw_plan plan;
+    spw_plan_bytes(geometry, &plan);
+    printf("memory: %.1f MB of chunks, %.1f MB of KV blocks, %.1f MB of tables and rings\n",
+           (double)plan.payload_bytes / 1e6, (double)plan.kv_bytes / 1e6,
+           (double)plan.control_bytes / 1e6);
     printf("\n%6s %6s %8s %8s %8s %9s %10s %10s %10s\n", "worker", "state", "ready", "filling",
            "retired", "restarts", "stored", "loaded", "evicted");
     for (uint32_t k = 0; k < geometry->workers; k++) {
@@ -210,6 +216,15 @@ static json_t *totals_json(const struct spw_show_totals *totals)
                      (json_int_t)totals->bytes_loaded);
 }
 
+static json_t *memory_json(const struct spw_geometry *geometry)
+{
+    struct spw_plan plan;
+    spw_plan_bytes(geometry, &plan);
+    return json_pack("{s:I, s:I, s:I, s:I}", "payload_bytes", (json_int_t)plan.payload_bytes,
+                     "kv_bytes", (json_int_t)plan.kv_bytes, "control_bytes",
+                     (json_int_t)plan.control_bytes, "total_bytes", (json_int_t)plan.total_bytes);
+}
+
 static json_t *warnings_json(const struct spw_show_view *view)
 {
     json_t *warnings = json_array();
@@ -226,14 +241,15 @@ void spw_show_print_json(const struct spw_pool *pool, const struct spw_show_view
     for (uint32_t i = 0; i < view->clients; i++)
         json_array_append_new(clients, client_json(&view->client[i]));
     json_t *root = json_pack(
-        "{s:i, s:s, s:s, s:b, s:b, s:I, s:I, s:I, s:o, s:o, s:i, s:i, s:i, s:o, s:o, s:o}",
+        "{s:i, s:s, s:s, s:b, s:b, s:I, s:I, s:I, s:o, s:o, s:i, s:i, s:i, s:o, s:o, s:o, s:o}",
         "schema", 1, "pool", pool->path.name, "phase", phase_name(view->phase), "daemon_alive",
         view->daemon_alive, "daemon_responds", view->daemon_alive && view->daemon_moves,
         "daemon_pid", (json_int_t)view->daemon_pid, "updated_ns", (json_int_t)view->updated_ns,
         "huge_pages", (json_int_t)view->totals.huge_bytes, "totals", totals_json(&view->totals),
         "warnings", warnings_json(view), "capacity_chunks", (int)pool->geometry.capacity_chunks,
         "chunk_bytes", (int)pool->geometry.slot_bytes, "spaces", (int)view->spaces, "tiers",
-        spw_tiers_json(&view->tiers), "workers", workers, "clients", clients);
+        spw_tiers_json(&view->tiers), "memory", memory_json(&pool->geometry), "workers", workers,
+        "clients", clients);
     json_dumpf(root, stdout, JSON_INDENT(1));
     putchar('\n');
     json_decref(root);

@@ -120,6 +120,32 @@ Test(process_replay, cache_only_counts_of_an_hour_of_chat_are_known)
     }
 }
 
+/* The tiers together keep what one cache of the size of the lower one would. Memory has room for the
+ * longest prompt, and for those that came before it to leave: no read is refused. */
+Test(process_replay, cache_only_over_a_tier_below_hits_what_one_cache_of_its_size_would)
+{
+    char path[1024], below[SUPPORT_PATH_BYTES], words[256];
+    struct spw_oracle_result want;
+    struct spw_trace trace;
+    struct spw_trace_options options = {0};
+    data_path("mooncake_slice.jsonl.gz", path, sizeof path);
+    cr_assert_eq(spw_trace_read(path, &options, &trace, words, sizeof words), 0, "%s", words);
+    cr_assert_eq(spw_oracle_run(&trace, 1000, false, &want), 0);
+    spw_trace_fini(&trace);
+    cr_assert_eq(support_shm_dir(below), 0);
+    const char *const args[] = {
+        "--cache-only", "--capacity-chunks", "200",  "--nvme-dir", below, "--nvme-chunks",
+        "1000",         "--payload-bytes",   "4096", "--json",     path,  NULL};
+    cr_assert_eq(replay(args), 0, "%s", out);
+    json_t *root = last_object();
+    cr_expect_eq(value(root, "hit_blocks"), (double)want.hit_blocks, "%s", out);
+    cr_expect_eq(value(root, "resident_blocks"), (double)want.resident_blocks, "%s", out);
+    cr_expect_gt(value(root, "below_blocks"), (double)want.hit_blocks / 4, "%s", out);
+    cr_expect_gt(value(root, "verified_chunks"), (double)want.hit_blocks / 2, "%s", out);
+    cr_expect_eq(value(root, "wrong_bytes"), 0);
+    json_decref(root);
+}
+
 /* ---- timed ----------------------------------------------------------------------------------- */
 
 /* A store rate far below what the engines offer: requests find chunks that are still pending. */

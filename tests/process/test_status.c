@@ -5,11 +5,13 @@
 #include "tests/process/proc.h"
 
 #include <criterion/criterion.h>
+#include <dirent.h>
 #include <fcntl.h>
 #include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -34,6 +36,32 @@ static json_int_t number(json_t *root, const char *name)
     json_t *value = json_object_get(root, name);
     cr_assert(json_is_integer(value), "%s", name);
     return json_integer_value(value);
+}
+
+Test(process_status, CE_8_memory_is_told_as_what_was_asked_for_and_what_comes_with_it)
+{
+    json_t *root;
+    struct dirent *entry;
+    struct stat st;
+    json_int_t taken = 0;
+    cr_assert(proc_start(&pool, &(struct proc_config){.workers = 2}));
+    cr_expect_eq(stat_json(&root), 0);
+    json_t *memory = json_object_get(root, "memory");
+    DIR *list = opendir(pool.dir);
+    cr_assert(list);
+    while ((entry = readdir(list)))
+        if (fstatat(dirfd(list), entry->d_name, &st, 0) == 0 && S_ISREG(st.st_mode))
+            taken += st.st_size;
+    closedir(list);
+    cr_expect_eq(number(memory, "total_bytes"), taken, "%s", out);
+    cr_expect_eq(number(memory, "total_bytes"), number(memory, "payload_bytes") +
+                                                    number(memory, "kv_bytes") +
+                                                    number(memory, "control_bytes"));
+    cr_expect_geq(number(memory, "payload_bytes"),
+                  2 * number(root, "capacity_chunks") * number(root, "chunk_bytes"));
+    json_decref(root);
+    cr_expect_eq(proc_stop(&pool, SIGTERM), 0);
+    proc_close(&pool);
 }
 
 Test(process_status, a_living_pool_is_0_and_its_json_tells_what_it_holds)
