@@ -18,11 +18,11 @@ static uint32_t key_slots(const struct spw_chunk_key *key)
 
 /* Write @key at lane slot @at of the message; returns the next one. */
 static uint32_t write_key(struct spw_client *client, uint32_t k, uint32_t at,
-                          const struct spw_chunk_key *key)
+                          const struct spw_chunk_key *key, bool follows)
 {
     struct spw_reserve_key body = {
         .digest = {key->digest[0], key->digest[1]},
-        .group = key->group,
+        .group = key->group | (follows ? SPW_RESERVE_FOLLOWS : 0),
         .key_bytes = key->key_bytes,
     };
     uint32_t head = key->key_bytes < KEY_HEAD_BYTES ? key->key_bytes : KEY_HEAD_BYTES;
@@ -60,6 +60,19 @@ static int how_many(struct spw_request *request, uint32_t k, const struct spw_ch
     return fit > 0 ? (int)fit : -EAGAIN;
 }
 
+/* The chunk that stands right before @chunk in its prefix, 0 for none. */
+static uint64_t tag_before(const struct spw_request *request, const struct spw_chunk_ref *chunk)
+{
+    bool has = chunk->index != SPW_CHUNK_TAIL && chunk->index != 0;
+    return has ? request->keys[chunk->group].tag[chunk->index - 1] : 0;
+}
+
+static bool follows(const struct spw_chunk_ref *chunk, const struct spw_chunk_ref *before)
+{
+    return chunk->index != SPW_CHUNK_TAIL && chunk->group == before->group &&
+           chunk->index == before->index + 1;
+}
+
 static void send_reserve(struct spw_request *request, uint32_t rank, uint32_t k,
                          uint64_t incarnation, const struct spw_chunk_ref *chunks, uint32_t count,
                          const struct spw_open_job *job)
@@ -71,12 +84,13 @@ static void send_reserve(struct spw_request *request, uint32_t rank, uint32_t k,
     for (uint32_t i = 0; i < count; i++) {
         struct spw_chunk_key key;
         spw_request_key(request, &chunks[i], &key);
-        at = write_key(client, k, at, &key);
+        at = write_key(client, k, at, &key, i > 0 && follows(&chunks[i], &chunks[i - 1]));
     }
     command.space = space->number;
     command.body_slots = (uint8_t)(at - 1);
     command.count = (uint16_t)count;
     command.cookie = spw_book_cookie(job);
+    command.ticket = tag_before(request, &chunks[0]);
     command.arg = space->generation[k] << 8 | rank;
     spw_command_send(client, k, &command);
 }

@@ -143,10 +143,12 @@ struct spw_command {
 };
 SPW_LAYOUT_SIZE(struct spw_command, 56);
 
+#define SPW_RESERVE_FOLLOWS (1u << 31)
+
 /* RESERVE body: one lane slot a key, and one more where the key is longer than 32 bytes. */
 struct spw_reserve_key {
     uint64_t digest[2];
-    uint32_t group;
+    uint32_t group;     /* with SPW_RESERVE_FOLLOWS: the key before it stands right before it */
     uint32_t key_bytes; /* 1..64 */
     uint8_t key[32];
 };

@@ -19,7 +19,9 @@
 #include "shm/crash_point.h"
 #include "tier/adopt.h"
 #include "tier/afresh.h"
+#include "tier/orphans.h"
 #include "tier/quarantine.h"
+#include "tier/shard_cold.h"
 #include "tier/state.h"
 
 /* ---- news ------------------------------------------------------------------------------------ */
@@ -114,11 +116,14 @@ void spw_shard_retire(struct spw_shard *shard, uint32_t slot)
     else if (!spw_shard_is_held(shard, slot))
         spw_shard_evictable(shard, copy.chunk_bytes, false);
     shard->slabs.charged_bytes -= spw_slab_charge(shard, copy.chunk_bytes);
+    bool lost = spw_shard_cold_of(shard, slot) < 0;
     spw_shard_change(shard, &copy, SPW_RETIRED, NULL);
     spw_shard_unlist(shard, slot);
     spw_slot_list_add(&shard->retired, slot);
     if (shard->chain == slot)
         shard->chain = SPW_NO_SLOT_ID;
+    if (lost)
+        spw_orphans_lost(shard, &copy);
 }
 
 void spw_shard_place(struct spw_shard *shard, uint32_t slot, uint64_t place_bytes)
@@ -239,8 +244,8 @@ static int init_memory(struct spw_shard *shard, struct spw_error *err)
     spw_slot_list_init(&shard->quarantine.slots, &shard->links);
     if (spw_slabs_init(shard) < 0)
         return spw_fail(err, -ENOMEM, "no memory for the lists of free slots");
-    if (spw_below_init(shard) < 0)
-        return spw_fail(err, -ENOMEM, "no memory for the entries of the tier below");
+    if (spw_below_init(shard) < 0 || spw_orphans_init(shard) < 0)
+        return spw_fail(err, -ENOMEM, "no memory for the entries of the tier below, or for chains");
     return 0;
 }
 
@@ -294,6 +299,8 @@ int spw_shard_open(const struct spw_shard_config *config, struct spw_shard **out
     shard->chain = SPW_NO_SLOT_ID;
     shard->evict = config->evict;
     shard->evicting = config->evicting;
+    shard->elsewhere = config->elsewhere;
+    shard->demote_below = config->demote_below;
     shard->ctx = config->ctx;
     shard->quarantine.now_ns = config->now_ns;
     shard->quarantine.time_ns = config->io_quarantine_ns;
@@ -324,6 +331,7 @@ void spw_shard_close(struct spw_shard *shard)
     spw_slot_links_fini(&shard->links);
     spw_slabs_fini(shard);
     spw_below_fini(shard);
+    spw_orphans_fini(shard);
     free(shard->filling_copy);
     free(shard);
 }

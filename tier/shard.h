@@ -46,6 +46,10 @@ struct spw_shard_config {
      * NULL: nobody wants to know */
     void (*evicting)(void *ctx, uint32_t slot);
     enum spw_evict_policy evict;
+    /* does another worker of its rank have this chunk READY, so that one lost here isn't lost? The
+     * chunk below under @id is worth less than its age says. Each may be NULL */
+    bool (*elsewhere)(void *ctx, const struct spw_entry_copy *entry);
+    void (*demote_below)(void *ctx, uint32_t id);
 };
 
 /**
@@ -95,6 +99,10 @@ int spw_shard_find(const struct spw_shard *shard, const uint64_t digest[2],
                    struct spw_entry_copy *out_entry);
 /** Make the READY chunk in @slot the next victim: it is worth less than its age says. */
 void spw_shard_demote(struct spw_shard *shard, uint32_t slot);
+
+/** Chunk @before stands right before @tag in a prefix of full attention, as whoever offers them says.
+ * When it is lost, what needs it goes next. Chunks that aren't here are passed over. */
+void spw_shard_follow(struct spw_shard *shard, uint64_t before, uint64_t tag);
 
 /** Publish the news gathered so far, in one batch; table changes above are already stored.
  * The worker calls it at the latest before it answers a command or sleeps. */

@@ -19,6 +19,7 @@
 
 #include "shm/crash_point.h"
 #include "tier/evict.h"
+#include "tier/orphans.h"
 #include "tier/quarantine.h"
 #include "tier/shard_impl.h"
 #include "tier/state.h"
@@ -147,7 +148,7 @@ int spw_shard_cold_add(struct spw_shard *shard, uint32_t id, const struct spw_ch
 void spw_shard_cold_remove(struct spw_shard *shard, uint32_t id)
 {
     struct spw_entry_copy entry;
-    read_own(shard, id, false, &entry);
+    read_own(shard, id, true, &entry);
     if (entry.state == SPW_FREE)
         return;
     bool news = entry.state == SPW_COLD;
@@ -160,8 +161,10 @@ void spw_shard_cold_remove(struct spw_shard *shard, uint32_t id)
                                    .slot = entry.slot};
     write_entry(shard, &empty, SPW_FREE, NULL);
     SPW_CRASH_POINT("cold.freed");
-    if (news)
+    if (news) {
         tell(shard, &entry, SPW_RETIRED);
+        spw_orphans_lost(shard, &entry);
+    }
 }
 
 void spw_below_slot_comes(struct spw_shard *shard, uint32_t slot, const struct spw_chunk_key *key)

@@ -4,6 +4,7 @@
  * Insides of a shard, for its own parts (shard.c, room.c, shard_cold.c, adopt.c, afresh.c, quarantine.c).
  * Process-local.
  */
+#include "tier/chain.h"
 #include "tier/claims.h"
 #include "tier/counters.h"
 #include "tier/lru.h"
@@ -51,7 +52,10 @@ struct spw_shard {
     struct spw_quarantine quarantine;
     struct spw_below below;
     enum spw_evict_policy evict;
-    void (*evicting)(void *ctx, uint32_t slot); /* or NULL */
+    void (*evicting)(void *ctx, uint32_t slot);                       /* or NULL */
+    bool (*elsewhere)(void *ctx, const struct spw_entry_copy *entry); /* or NULL */
+    void (*demote_below)(void *ctx, uint32_t id);                     /* or NULL */
+    struct spw_chain *chains;
     void *ctx;
     uint64_t *filling_copy; /* bitmap: a copy into the slot has begun        */
     uint64_t incarnation;

@@ -47,7 +47,10 @@ static int open_parts(struct spw_worker *worker, struct spw_error *err)
                                      .transfers_linger = config->transfers_linger,
                                      .evicting =
                                          config->open_cold ? spw_worker_down_evicting : NULL,
-                                     .evict = config->evict};
+                                     .evict = config->evict,
+                                     .elsewhere = spw_worker_has_elsewhere,
+                                     .demote_below =
+                                         config->open_cold ? spw_worker_cold_demote : NULL};
     uint64_t jobs = (uint64_t)geometry->clients * config->client_jobs_max;
     if (jobs > UINT32_MAX || spw_jobs_init(&worker->jobs, (uint32_t)jobs) < 0)
         return spw_fail(err, -ENOMEM, "no room for %llu jobs (clients x jobs of a client)",

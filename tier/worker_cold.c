@@ -177,6 +177,13 @@ static void gone(void *ctx, uint32_t id, enum spw_cold_why why)
         spw_worker_up_gone(worker, id);
 }
 
+void spw_worker_cold_demote(void *ctx, uint32_t id)
+{
+    const struct spw_worker *worker = ctx;
+    if (worker->cold && worker->cold->tier.ops)
+        worker->cold->tier.ops->demote(worker->cold->tier.cold, id);
+}
+
 /* From the tier's threads. */
 static void wake(void *ctx)
 {

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #define CLAIM_TRIES       100u
+#define FULL_ATTENTION    0u /* SPW_GROUP_FULL of sched/verdict.h */
 #define ALL_CHUNKS(count) ((count) >= 64u ? UINT64_MAX : (1ull << (count)) - 1)
 
 /* What one part of a group is, from the space's record in ctl. */
@@ -75,6 +76,8 @@ static struct spw_job *open_job(struct spw_worker *worker, struct spw_worker_tak
 /* ---- reserve -------------------------------------------------------------------------------- */
 
 struct wanted {
+    bool follows[SPW_JOB_CHUNKS_MAX]; /* the one before it in its prefix   */
+    bool full[SPW_JOB_CHUNKS_MAX];    /* its group's attention             */
     struct spw_chunk_key key[SPW_JOB_CHUNKS_MAX];
     struct part part[SPW_JOB_CHUNKS_MAX];
     uint8_t bytes[SPW_JOB_CHUNKS_MAX][SPW_KEY_BYTES_MAX];
@@ -82,7 +85,7 @@ struct wanted {
 
 /* Copy one key at body slot @at; returns the slots it uses, 0 = nonsense. */
 static uint32_t parse_key(const struct spw_worker_taking *taking, uint32_t at,
-                          struct spw_chunk_key *key, uint8_t *bytes)
+                          struct spw_chunk_key *key, uint8_t *bytes, bool *follows)
 {
     struct spw_reserve_key raw;
     if (at >= taking->head.body_slots)
@@ -97,6 +100,8 @@ static uint32_t parse_key(const struct spw_worker_taking *taking, uint32_t at,
     if (used == 2)
         memcpy(bytes + sizeof(raw.key), taking->body + (at + 1) * SPW_LANE_PAYLOAD_BYTES,
                SPW_KEY_BYTES_MAX - sizeof(raw.key));
+    *follows = (raw.group & SPW_RESERVE_FOLLOWS) != 0;
+    raw.group &= ~SPW_RESERVE_FOLLOWS;
     *key = (struct spw_chunk_key){
         .space = taking->head.space, .group = raw.group, .key_bytes = raw.key_bytes, .key = bytes};
     spw_chunk_digest(key->space, key->group, bytes, key->key_bytes, key->digest);
@@ -111,12 +116,26 @@ static bool parse_reserve(const struct spw_worker *worker, const struct spw_work
         (taking->head.arg & 0xff) >= record->ranks)
         return false;
     for (uint32_t i = 0; i < count; i++) {
-        uint32_t used = parse_key(taking, at, &wanted->key[i], wanted->bytes[i]);
+        uint32_t used =
+            parse_key(taking, at, &wanted->key[i], wanted->bytes[i], &wanted->follows[i]);
         if (used == 0 || !part_of(worker, record, wanted->key[i].group, &wanted->part[i]))
             return false;
+        wanted->full[i] = record->group[wanted->key[i].group].kind == FULL_ATTENTION;
         at += used;
     }
     return at == taking->head.body_slots;
+}
+
+/* Only where attention is full can't a chunk be used without those before it. */
+static void follow(struct spw_worker *worker, const struct spw_worker_taking *taking,
+                   const struct wanted *wanted, uint32_t i)
+{
+    const struct spw_chunk_key *key = &wanted->key[i];
+    uint64_t before = i == 0               ? taking->head.ticket
+                      : wanted->follows[i] ? wanted->key[i - 1].digest[0]
+                                           : 0;
+    if (before != 0 && wanted->full[i])
+        spw_shard_follow(worker->shard, before, key->digest[0]);
 }
 
 /* Slots for the wanted keys, in order, until one gets none. Returns why it stopped, 0 = all. */
@@ -147,6 +166,7 @@ static int reserve_slots(struct spw_worker *worker, const struct spw_worker_taki
             spw_worker_down_offered(worker, chunk.slot, wanted->key[i].digest[0],
                                     result == SPW_RESERVED);
         worker->protect[chunk.slot / 64] |= 1ull << chunk.slot % 64;
+        follow(worker, taking, wanted, i);
         spw_job_add(job, &chunk, result == SPW_RESERVED);
     }
     for (uint32_t i = 0; i < job->count; i++)

@@ -164,6 +164,8 @@ void spw_worker_stream_progress(struct spw_worker *worker, struct spw_worker_str
 
 /** Read the other workers' news from now on. */
 void spw_worker_open_peers(struct spw_worker *worker);
+/** For spw_shard_open(): another worker of our rank has @chunk READY. */
+bool spw_worker_has_elsewhere(void *ctx, const struct spw_entry_copy *chunk);
 /** Demote what their news make worth less. Returns the number of chunks demoted. */
 uint32_t spw_worker_hear_peers(struct spw_worker *worker);
 
@@ -207,6 +209,8 @@ void spw_worker_down_touched(struct spw_worker *worker, uint64_t tag);
 void spw_worker_down_ready(struct spw_worker *worker, uint32_t slot);
 /** As spw_shard_config.evicting. */
 void spw_worker_down_evicting(void *ctx, uint32_t slot);
+/** For spw_shard_open(): the chunk below under @id is worth less than its age says. */
+void spw_worker_cold_demote(void *ctx, uint32_t id);
 /** A load of own @slot ended well. */
 void spw_worker_up_loaded(struct spw_worker *worker, uint32_t slot);
 

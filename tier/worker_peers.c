@@ -6,7 +6,10 @@
  *   twin        a worker of our own rank has the same part READY: of the two the one of the worker
  *               with the higher number goes first
  *
- * Both are hints: heard at the next pass, lost when a ring laps us, undone by a touch. Other feeds
+ *   orphan      what needs a chunk that is lost here is worth less, unless a worker of our own rank
+ *               has that chunk
+ *
+ * All are hints: heard at the next pass, lost when a ring laps us, undone by a touch. Other feeds
  * are only read. A death here leaves nothing.
  */
 #include "tier/worker_impl.h"
@@ -60,6 +63,18 @@ static bool is_lost(const struct spw_worker *worker, const struct spw_entry_copy
         if (keepers(worker, chunk->space, rank) >> j & 1 && has_ready(worker, j, chunk))
             return false;
     return true;
+}
+
+bool spw_worker_has_elsewhere(void *ctx, const struct spw_entry_copy *chunk)
+{
+    const struct spw_worker *worker = ctx;
+    if (chunk->space >= SPW_SPACES_MAX || chunk->rank >= SPW_RANKS_MAX)
+        return false;
+    for (uint32_t j = 0; j < worker->pool->geometry.workers; j++)
+        if (j != worker->config.k && keepers(worker, chunk->space, chunk->rank) >> j & 1 &&
+            has_ready(worker, j, chunk))
+            return true;
+    return false;
 }
 
 static bool worth_less(const struct spw_worker *worker, uint32_t j, uint32_t state,

@@ -515,3 +515,31 @@ Test(request, the_deepest_chunk_of_a_chain_is_evicted_first)
     }
     close_pool();
 }
+
+static void store_part(struct spw_request *request, uint64_t from, uint32_t count)
+{
+    struct spw_completion done = api_reserve(&api, request, client, 0, from, count);
+    cr_assert(done.status == 0 && done.ticket.chunks == count);
+    cr_assert_eq(api_run(client, &done.ticket, 0, 8), 0);
+    done = api_complete(&api, client);
+    cr_assert(done.kind == SPW_COMPLETION_STORED && done.status == 0);
+}
+
+/* Stored in two steps, so the worker learns from the second one what stands before its first chunk. */
+Test(request, ce9_what_stands_behind_a_lost_chunk_is_evicted_before_what_can_be_reached)
+{
+    const struct rig_config config = {.workers = 1, .capacity = 3};
+    open_pool(&config);
+    for (uint64_t round = 0; round < 50; round++) {
+        uint64_t first = 1000 * round;
+        struct spw_request *request = api_request(space, first, 3);
+        store_part(request, 0, 2);
+        store_part(request, 2, 1); /* the oldest is now the second chunk */
+        api_store(&api, client, space, 1, first + 500, 1);
+        api_store(&api, client, space, 1, first + 600, 1);
+        rig_settle(&api.rig);
+        cr_assert_eq(api_lookup(client, request).hit_tokens, 16, "round %lu", (unsigned long)round);
+        spw_request_finish(request);
+    }
+    close_pool();
+}

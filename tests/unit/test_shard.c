@@ -183,6 +183,56 @@ Test(shard, a_chain_is_evicted_deepest_first)
     }
 }
 
+static void follow(uint64_t before, uint64_t n)
+{
+    struct tiny_key a, b;
+    spw_shard_follow(shard, tiny_key(&a, 0, before)->digest[0], tiny_key(&b, 0, n)->digest[0]);
+}
+
+static uint64_t orphaned(void)
+{
+    return spw_load_relaxed(&tiny.pool.feed[0]->counter[SPW_WORKER_orphaned]);
+}
+
+/* CE-9: a chunk without its ancestors goes before any that can be reached. */
+Test(shard, ce9_what_needs_a_lost_chunk_goes_before_all_others)
+{
+    start(5, 6);
+    for (uint64_t n = 1; n <= 4; n++)
+        store(n);
+    store(9);
+    for (uint64_t n = 1; n < 4; n++)
+        follow(n, n + 1);
+    touch(1);
+    touch(3);
+    touch(4); /* 2 is the oldest now, and 9 older than 3 and 4 */
+    store(10);
+    RESIDENT(1, 3, 4, 9, 10);
+    cr_expect_eq(orphaned(), 2);
+    store(11);
+    store(12);
+    RESIDENT(1, 9, 10, 11, 12);
+    stop();
+}
+
+Test(shard, ce9_what_comes_back_or_is_used_is_worth_its_age_again)
+{
+    start(3, 4);
+    for (uint64_t n = 1; n <= 3; n++)
+        store(n);
+    follow(1, 2);
+    follow(2, 3);
+    touch(2);
+    touch(3);
+    store(4); /* 1 goes: 2 and 3 are next */
+    touch(3);
+    store(5);
+    RESIDENT(3, 4, 5);
+    store(6);
+    RESIDENT(3, 5, 6);
+    stop();
+}
+
 Test(shard, a_call_without_protection_starts_a_new_chain)
 {
     start(3, 4);
