@@ -40,6 +40,7 @@ int spw_cmd_ls(int argc, char *const *argv)
         print_json(pool, view);
     else
         spw_tiers_print(view);
+    fflush(stdout); /* whole, before words that go elsewhere */
     if (spw_lock_held(pool->lock_fd, SPW_LOCK_DAEMON) != 1) {
         fprintf(stderr,
                 "spillway ls: the daemon of pool %s is gone, what is shown is what it left\n",

@@ -252,5 +252,6 @@ void spw_show_print_json(const struct spw_pool *pool, const struct spw_show_view
         "clients", clients);
     json_dumpf(root, stdout, JSON_INDENT(1));
     putchar('\n');
+    fflush(stdout); /* whole, before warnings that go elsewhere */
     json_decref(root);
 }
