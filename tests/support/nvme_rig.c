@@ -431,8 +431,9 @@ static uint64_t on_disk;
 
 static int add_blocks(const char *path, const struct stat *st, int type, struct FTW *ftw)
 {
-    (void)path, (void)type, (void)ftw;
-    on_disk += (uint64_t)st->st_blocks * 512;
+    (void)path, (void)ftw;
+    if (type != FTW_NS) /* else it went between its name and its look, and @st says nothing */
+        on_disk += (uint64_t)st->st_blocks * 512;
     return 0;
 }
 
