@@ -22,7 +22,7 @@ static bool is_here(const struct spw_shard *shard, uint64_t tag)
 
 void spw_shard_follow(struct spw_shard *shard, uint64_t before, uint64_t tag)
 {
-    if (is_here(shard, before) && is_here(shard, tag))
+    if (shard->evict == SPW_EVICT_BY_USE && is_here(shard, before) && is_here(shard, tag))
         spw_chain_link(shard->chains, before, tag);
 }
 

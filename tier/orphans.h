@@ -3,7 +3,8 @@
 /*
  * Chunks that nobody can use any more because one before them in their prefix is lost: they go next,
  * before any that can be reached. What stands before what is told by the engines' offers; a shard that
- * was taken over knows nothing of it until then.
+ * was taken over knows nothing of it until then. Only where age goes by use: FIFO loses the start of a
+ * prefix first by its nature, and finds the rest again once the start was stored again.
  */
 #include "tier/shard_impl.h"
 
