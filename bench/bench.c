@@ -22,8 +22,9 @@ struct spw_bench_run {
 };
 
 static const spw_bench_fn families[] = {
-    spw_bench_ring,  spw_bench_lane,  spw_bench_lookup, spw_bench_decision, spw_bench_deferred,
-    spw_bench_table, spw_bench_order, spw_bench_copy,   spw_bench_path,     spw_bench_wakeup,
+    spw_bench_ring,     spw_bench_lane,   spw_bench_lookup, spw_bench_decision,
+    spw_bench_deferred, spw_bench_table,  spw_bench_order,  spw_bench_copy,
+    spw_bench_path,     spw_bench_wakeup, spw_bench_nvme,
 };
 
 static bool asked; /* some case passed the filter */

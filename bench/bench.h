@@ -42,6 +42,7 @@ int spw_bench_copy(struct spw_bench_run *run);
 int spw_bench_lane(struct spw_bench_run *run);
 int spw_bench_path(struct spw_bench_run *run);
 int spw_bench_wakeup(struct spw_bench_run *run);
+int spw_bench_nvme(struct spw_bench_run *run);
 
 /** Does --filter ask for this case? */
 bool spw_bench_wants(const struct spw_bench_run *run, const char *bench, const char *name);

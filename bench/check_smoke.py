@@ -11,13 +11,15 @@ import sys
 
 # with what each is held against
 ALONE = """lookup/digest_256_keys decision/re_ask idle/pool_2_workers""".split()
+ALONE += [f"nvme/{way}_{size}M_d{depth}{what}" for way in ("read", "write") for size in (1, 4)
+          for depth in (1, 8, 32) for what in ("", "_cpu")] + ["nvme/read_1M_in_writes_queued"]
 BESIDE = """step/64_news_10000_deferred step/64_news_64_woken
 ring/drain lookup/256_keys_1M lookup/decide_256_keys_1M lookup/1000_keys_64k
 lookup/1000_keys_1M lookup/1000_keys_8M lookup/shared_table_find pin/begin_64
 decision/8192_full_2_sliding_all_hit decision/8192_worst table/shard_change_b96 resync/scan_1M
 resync/replica_1M attach/1M_chunks copy/host_store copy/host_load
 order/4096_stores_16_clients
-wakeup/record_unwatched""".split()
+wakeup/record_unwatched nvme/read_1M_d8_sum nvme/write_1M_d8_sum nvme/read_1M_in_writes""".split()
 # these need two CPUs; ck_ring, and so its comparison, may be missing
 TWO_CPUS_ALONE = """ring/per_round_trip_b1 ring/per_round_trip_b8 ring/per_round_trip_b32
 lane/per_round_trip_b1""".split()
