@@ -89,13 +89,12 @@ static void pump(struct spw_cold *nvme)
 {
     poll_engine(nvme);
     spw_nvme_mount_pump(nvme);
+    spw_nvme_resets_pump(nvme);
     if (nvme->phase != SPW_NVME_SERVES)
         return;
     spw_nvme_jobs_pump(nvme);
-    if (nvme->now_ns >= nvme->write_ns) {
+    if (nvme->now_ns >= nvme->write_ns)
         spw_nvme_blocks_pump(nvme);
-        spw_nvme_resets_pump(nvme);
-    }
     spw_nvme_segments_leave(nvme);
 }
 
@@ -113,10 +112,13 @@ static uint64_t earlier(uint64_t a, uint64_t b)
 
 static uint64_t due_ns(struct spw_cold *nvme, uint64_t now_ns)
 {
-    if (nvme->events != 0 || nvme->phase == SPW_NVME_READING)
+    if (nvme->events != 0 || (nvme->phase == SPW_NVME_READING && nvme->scan_more))
         return now_ns;
-    uint64_t due =
-        nvme->open_ops != 0 && nvme->phase == SPW_NVME_IS_DOWN ? UINT64_MAX : nvme->retry_ns;
+    uint64_t due = nvme->phase == SPW_NVME_OPENING || nvme->phase == SPW_NVME_READING
+                       ? nvme->open_until_ns
+                   : nvme->phase == SPW_NVME_IS_DOWN && nvme->open_ops != 0 ? UINT64_MAX
+                                                                            : nvme->retry_ns;
+    due = earlier(due, spw_nvme_resets_due_ns(nvme));
     for (uint32_t i = 0; nvme->leased != 0 && i < nvme->jobs; i++)
         if (nvme->job[i].state != SPW_NVME_IDLE && nvme->job[i].state != SPW_NVME_LATE)
             due = earlier(due, nvme->job[i].deadline_ns);
@@ -201,8 +203,8 @@ static bool settle(struct spw_cold *nvme, uint64_t until_ns)
         if (nvme->phase == SPW_NVME_SERVES) {
             spw_nvme_jobs_pump(nvme);
             spw_nvme_blocks_pump(nvme);
-            spw_nvme_resets_pump(nvme);
         }
+        spw_nvme_resets_pump(nvme);
         if (nvme->open_ops == 0 && !nvme->dirty_first && nvme->leased == 0)
             return true;
         if (spw_monotonic_ns() >= until_ns ||
@@ -233,13 +235,7 @@ static int close_tier(struct spw_cold *nvme, uint64_t limit_ns)
                                         now_ns < until_ns ? until_ns - now_ns : 0);
     if (!quiet || rc < 0)
         return -ETIMEDOUT; /* what is under way needs all of it */
-    for (uint32_t i = 0; nvme->mount && i < nvme->segments; i++)
-        close(nvme->segment[i]->file.fd);
-    if (nvme->mount) {
-        nvme->mount->files = 0;
-        spw_nvme_mount_fini(nvme->mount);
-        free(nvme->mount);
-    }
+    spw_nvme_unmount(nvme);
     release(nvme);
     return 0;
 }
@@ -276,7 +272,7 @@ static int check(const struct spw_nvme_config *config, struct spw_error *err)
 
 static int memory(struct spw_cold *nvme)
 {
-    nvme->jobs = nvme->config.reads + nvme->config.writes;
+    nvme->jobs = nvme->config.reads + SPW_NVME_PUTS(nvme);
     nvme->event_room = 4 * nvme->jobs + SPW_SPACES_MAX + EVENTS_MORE;
     nvme->chunk = calloc(nvme->config.ids, sizeof *nvme->chunk);
     nvme->job = calloc(nvme->jobs, sizeof *nvme->job);

@@ -32,7 +32,7 @@ struct spw_nvme_config {
     bool sync;               /* payload and record are on the medium before a put has ended    */
     bool checksum;           /* made and checked                                               */
     bool fifo;               /* what came first goes first; else what was used least recently  */
-    uint32_t reads, writes;  /* under way at most, each >= 1                                   */
+    uint32_t reads, writes;  /* of payloads under way at most, each >= 1                       */
     uint64_t deadline_ns;    /* of a read or a write of a chunk                                */
     uint64_t quarantine_ns;  /* how long a dead process's writes may go on                     */
     uint64_t retry_ns;       /* between two looks at a directory that is down, and at one that is

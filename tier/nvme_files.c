@@ -275,7 +275,8 @@ int64_t spw_nvme_mount(void *arg)
 void spw_nvme_mount_fini(struct spw_nvme_mount *mount)
 {
     for (uint32_t i = 0; i < mount->files; i++)
-        close(mount->file[i].fd);
+        if (mount->file[i].fd >= 0) /* else a segment's by now */
+            close(mount->file[i].fd);
     free(mount->file);
     mount->file = NULL;
     mount->files = 0;

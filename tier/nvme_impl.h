@@ -104,6 +104,7 @@ struct spw_nvme_job {
     enum spw_nvme_job_state state;
     bool put;
     bool under_way; /* a transfer of it is with the engine */
+    bool writes;    /* counted among the payloads being written */
     uint32_t id;
     struct spw_nvme_segment *segment;
     uint32_t cell;
@@ -127,6 +128,7 @@ struct spw_nvme_call {
 struct spw_nvme_reset_wait {
     void *tag;
     uint32_t need; /* version of the table of resets */
+    uint64_t deadline_ns;
 };
 
 struct spw_cold {
@@ -153,7 +155,8 @@ struct spw_cold {
     uint32_t held, leased;
 
     struct spw_nvme_job *job;
-    uint32_t jobs, reads, writes; /* of them, under way */
+    uint32_t jobs, reads, puts; /* of them, under way                                         */
+    uint32_t writes;            /* puts whose payload is being written */
     struct spw_nvme_block_io block_io[SPW_NVME_BLOCK_IOS];
     struct spw_nvme_block *dirty_first, *dirty_last;
 
@@ -170,20 +173,29 @@ struct spw_cold {
     uint64_t create_bytes;            /* charged for the one being made */
     bool mounted_before;
     uint32_t scan_next, scans;
+    bool scan_more;         /* records are there to be looked at, or events to be taken first */
+    uint64_t open_until_ns; /* opening has to get on by then */
 
-    struct spw_nvme_spaces spaces; /* in memory: what counts */
+    struct spw_nvme_spaces spaces;    /* in memory: what counts */
+    uint32_t raised[SPW_NVME_SPACES]; /* of them, that no medium knows for sure: what one says of
+                                         before is as much lower */
     uint32_t spaces_version, spaces_written;
     struct spw_nvme_op spaces_op;
     struct spw_transfer spaces_transfer;
     uint8_t *spaces_copy;
     uint32_t spaces_copy_version;
     bool spaces_writing, spaces_syncing;
+    bool spaces_first; /* of two writes, as long as a dead process's may come in between */
     struct spw_nvme_reset_wait reset_wait[SPW_SPACES_MAX];
     uint32_t reset_waits;
 
     struct spw_cold_event *event; /* a ring */
     uint32_t events, event_first, event_room;
 };
+
+/* A put has a record erased, its payload and a record written, one after the other: so many puts keep
+ * as many payloads under way as there may be. */
+#define SPW_NVME_PUTS(nvme) (3 * (nvme)->config.writes)
 
 /* ---- nvme.c ---------------------------------------------------------------------------------- */
 
@@ -271,6 +283,8 @@ bool spw_nvme_jobs_late(const struct spw_cold *nvme);
 
 /** Opening, reading, looking: whatever is due. */
 void spw_nvme_mount_pump(struct spw_cold *nvme);
+/** Nothing is under way: close all files, forget what was in them. */
+void spw_nvme_unmount(struct spw_cold *nvme);
 /** Out of service, for the reason in @words. */
 void spw_nvme_go_down(struct spw_cold *nvme, const char *words);
 /** A transfer failed, or (0) one went well: too many failures in a row take the tier down. */
@@ -284,6 +298,8 @@ int spw_nvme_reset(struct spw_cold *nvme, const uint64_t space[2], void *tag);
 /** What the medium has, beside what memory has. */
 void spw_nvme_resets_merge(struct spw_cold *nvme, const struct spw_nvme_spaces *medium);
 void spw_nvme_resets_pump(struct spw_cold *nvme);
+/** When the first of those that wait gives up; UINT64_MAX: none does. */
+uint64_t spw_nvme_resets_due_ns(const struct spw_cold *nvme);
 /** The medium can't be told now. */
 void spw_nvme_resets_fail(struct spw_cold *nvme, int status);
 

@@ -395,7 +395,7 @@ static int evict(struct spw_cold *nvme, uint32_t class)
         return -EAGAIN;
     }
     if (next == SPW_NO_SLOT_ID)
-        return some_leaves(nvme) || nvme->writes != 0 || nvme->reads != 0 ? -EAGAIN : -ENOSPC;
+        return some_leaves(nvme) || nvme->puts != 0 || nvme->reads != 0 ? -EAGAIN : -ENOSPC;
     spw_nvme_lose(nvme, next, SPW_COLD_EVICTED);
     return 0;
 }
@@ -436,7 +436,7 @@ int spw_nvme_find_room(struct spw_cold *nvme, uint64_t bytes, uint32_t *out_id)
     if (class < 0)
         return class;
     struct spw_nvme_segment *segment = with_free_cell(nvme, (uint32_t) class);
-    if (!segment || nvme->class[class].free_cells <= nvme->config.writes) {
+    if (!segment || nvme->class[class].free_cells <= SPW_NVME_PUTS(nvme)) {
         int rc = create(nvme, (uint32_t) class); /* ahead of need where that can be */
         if (!segment && rc == 0)
             return -EAGAIN;

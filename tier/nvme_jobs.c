@@ -55,12 +55,19 @@ static void aim(struct spw_cold *nvme, struct spw_nvme_job *job, enum spw_io_op 
 
 /* ---- ends ------------------------------------------------------------------------------------ */
 
+static void payload_over(struct spw_cold *nvme, struct spw_nvme_job *job)
+{
+    nvme->writes -= job->writes;
+    job->writes = false;
+}
+
 static void leave(struct spw_cold *nvme, struct spw_nvme_job *job)
 {
+    payload_over(nvme, job);
     job->segment->busy--;
     nvme->leased--;
     if (job->put)
-        nvme->writes--;
+        nvme->puts--;
     else
         nvme->reads--;
     job->state = SPW_NVME_IDLE;
@@ -145,6 +152,8 @@ static void write_payload(struct spw_cold *nvme, struct spw_nvme_job *job)
         memset(job->bounce + job->bytes, 0, padded - job->bytes);
     }
     aim(nvme, job, SPW_IO_WRITE);
+    nvme->writes++;
+    job->writes = true;
     job->state = SPW_NVME_WRITE;
     submit(nvme, job);
 }
@@ -152,6 +161,7 @@ static void write_payload(struct spw_cold *nvme, struct spw_nvme_job *job)
 static void publish(struct spw_cold *nvme, struct spw_nvme_job *job)
 {
     struct spw_nvme_record *record = &job->segment->table[job->cell];
+    payload_over(nvme, job);
     SPW_CRASH_POINT("nvme.payload_written");
     if (nvme->config.checksum && !job->record.summed) {
         job->record.sum = job->transfer.sum;
@@ -184,7 +194,7 @@ static void step(struct spw_cold *nvme, struct spw_nvme_job *job)
         return;
     switch (job->state) {
     case SPW_NVME_ERASE:
-        if (block_has(job)) {
+        if (block_has(job) && nvme->writes < nvme->config.writes) {
             SPW_CRASH_POINT("nvme.record_erased");
             write_payload(nvme, job);
         }
@@ -322,7 +332,7 @@ static struct spw_nvme_job *begin(struct spw_cold *nvme, uint32_t id, uint8_t *p
     if (use_memory(nvme, job) < 0)
         return NULL;
     job->op.ended = op_ended;
-    job->under_way = false;
+    job->under_way = job->writes = false;
     job->id = id;
     job->segment = nvme->chunk[id].segment;
     job->cell = nvme->chunk[id].cell;
@@ -339,7 +349,7 @@ int spw_nvme_put(struct spw_cold *nvme, const struct spw_cold_put *put)
     if (nvme->phase == SPW_NVME_IS_DOWN)
         return -EIO;
     if (nvme->phase != SPW_NVME_SERVES || nvme->now_ns < nvme->write_ns ||
-        nvme->writes >= nvme->config.writes || !spw_nvme_event_room(nvme, 2))
+        nvme->puts >= SPW_NVME_PUTS(nvme) || !spw_nvme_event_room(nvme, 2))
         return -EAGAIN;
     int rc = spw_nvme_find_room(nvme, put->bytes, &id);
     if (rc < 0)
@@ -351,7 +361,7 @@ int spw_nvme_put(struct spw_cold *nvme, const struct spw_cold_put *put)
         spw_nvme_unput(nvme, id);
         return -ENOSPC;
     }
-    nvme->writes++;
+    nvme->puts++;
     job->put = true;
     job->record = (struct spw_nvme_record){
         .space = {put->name.space[0], put->name.space[1]},

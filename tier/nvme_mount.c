@@ -36,25 +36,28 @@ static void give_mount_up(struct spw_cold *nvme)
     nvme->mount = NULL;
 }
 
-/* Segments know their files from now on; the mount keeps the list, for it closes them. */
+/* Each segment closes its own descriptor from now on. */
 static int take_files(struct spw_cold *nvme)
 {
-    for (uint32_t i = 0; i < nvme->mount->files; i++)
+    for (uint32_t i = 0; i < nvme->mount->files; i++) {
         if (!spw_nvme_segment_add(nvme, &nvme->mount->file[i]))
             return -ENOMEM;
+        nvme->mount->file[i].fd = -1;
+    }
     return 0;
 }
 
 static void mounted(struct spw_cold *nvme, struct spw_nvme_op *op, const struct spw_io_end *end)
 {
     ((struct spw_nvme_call *)op)->busy = false;
-    if (end->result < 0 || nvme->closing) {
+    if (end->result < 0 || nvme->closing || nvme->phase == SPW_NVME_IS_DOWN) { /* too late, too */
         spw_nvme_go_down(nvme, nvme->mount->text);
         return;
     }
     snprintf(nvme->text, sizeof nvme->text, "%s", nvme->mount->text);
     if (nvme->mount->unclean && !nvme->mounted_before && nvme->config.quarantine_ns != 0)
         nvme->write_ns = nvme->now_ns + nvme->config.quarantine_ns;
+    nvme->spaces_first = nvme->now_ns < nvme->write_ns;
     nvme->mounted_before = true;
     spw_nvme_resets_merge(nvme, spw_nvme_spaces_choose(nvme->mount->spaces));
     if (take_files(nvme) < 0) {
@@ -62,6 +65,7 @@ static void mounted(struct spw_cold *nvme, struct spw_nvme_op *op, const struct 
         return;
     }
     nvme->phase = SPW_NVME_READING;
+    nvme->open_until_ns = nvme->now_ns + nvme->config.deadline_ns;
     nvme->errors = nvme->scan_next = nvme->scans = 0;
     nvme->retry_wait_ns = nvme->config.retry_ns;
 }
@@ -80,6 +84,7 @@ static void begin_mount(struct spw_cold *nvme)
     nvme->mount_call.op.ended = mounted;
     if (spw_nvme_call(nvme, &nvme->mount_call, spw_nvme_mount, nvme->mount) == 0) {
         nvme->phase = SPW_NVME_OPENING;
+        nvme->open_until_ns = nvme->now_ns + nvme->config.deadline_ns;
     } else {
         free(nvme->mount);
         nvme->mount = NULL;
@@ -106,6 +111,7 @@ static void table_read(struct spw_cold *nvme, struct spw_nvme_op *op, const stru
         return;
     if (status == 1) {
         segment->read.op = SPW_IO_SYNC; /* read: its records are looked at from now on */
+        nvme->open_until_ns = nvme->now_ns + nvme->config.deadline_ns;
         return;
     }
     spw_nvme_go_down(nvme, "a table of chunks can't be read");
@@ -157,6 +163,7 @@ static bool is_read(const struct spw_nvme_segment *segment)
 static bool look_at_records(struct spw_cold *nvme)
 {
     uint32_t budget = RECORDS_A_PUMP;
+    nvme->scan_more = false;
     for (uint32_t i = 0; i < nvme->scan_next && budget != 0; i++) {
         struct spw_nvme_segment *segment = nvme->segment[i];
         uint32_t cells = segment->file.head.cells;
@@ -164,7 +171,8 @@ static bool look_at_records(struct spw_cold *nvme)
             continue;
         for (; segment->parsed < cells && budget != 0 && spw_nvme_event_room(nvme, 1); budget--)
             look_at_record(nvme, segment, segment->parsed++);
-        if (segment->parsed < cells)
+        nvme->scan_more = segment->parsed < cells;
+        if (nvme->scan_more)
             return false;
         nvme->scans--;
     }
@@ -268,21 +276,19 @@ void spw_nvme_result(struct spw_cold *nvme, int status, const char *words)
         spw_nvme_go_down(nvme, words);
 }
 
-static void segments_close(struct spw_cold *nvme)
+void spw_nvme_unmount(struct spw_cold *nvme)
 {
     for (uint32_t i = 0; i < nvme->segments; i++)
         close(nvme->segment[i]->file.fd);
-    nvme->mount->files = 0; /* closed just now; some were made or removed since */
     spw_nvme_index_clear(nvme);
+    give_mount_up(nvme);
 }
 
 static void be_down(struct spw_cold *nvme)
 {
     if (nvme->open_ops != 0 || nvme->closing)
         return; /* what is under way is waited for */
-    if (nvme->mount)
-        segments_close(nvme);
-    give_mount_up(nvme);
+    spw_nvme_unmount(nvme);
     nvme->spaces_writing = false;
     if (nvme->now_ns >= nvme->retry_ns)
         begin_mount(nvme);
@@ -290,8 +296,10 @@ static void be_down(struct spw_cold *nvme)
 
 void spw_nvme_mount_pump(struct spw_cold *nvme)
 {
-    bool late = nvme->phase == SPW_NVME_SERVES && spw_nvme_jobs_late(nvme);
-    if (late)
+    bool opens = nvme->phase == SPW_NVME_OPENING || nvme->phase == SPW_NVME_READING;
+    if (opens && !nvme->scan_more && nvme->now_ns >= nvme->open_until_ns)
+        spw_nvme_go_down(nvme, "the directory doesn't answer");
+    else if (spw_nvme_jobs_late(nvme))
         spw_nvme_go_down(nvme, "a transfer is beyond its deadline");
     if (nvme->phase == SPW_NVME_IS_DOWN)
         be_down(nvme);

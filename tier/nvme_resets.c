@@ -7,6 +7,10 @@
  *   number in memory       the old number: nobody was told that the reset is done
  *   copy half written      the other copy
  *   copy written, synced   the reset
+ *
+ * While writes of a dead process may still come (write_ns), one of them may be of this table, and would
+ * undo the copy that it lands on. So the table is written twice then, into both copies, each over a
+ * copy that isn't the last good one, before anybody is told.
  */
 #include <string.h>
 
@@ -47,8 +51,10 @@ void spw_nvme_resets_merge(struct spw_cold *nvme, const struct spw_nvme_spaces *
         struct spw_nvme_reset *reset = find(&nvme->spaces, medium->space[i].space);
         if (!reset)
             reset = add(nvme, medium->space[i].space);
-        if (reset && reset->generation < medium->space[i].generation)
-            reset->generation = medium->space[i].generation;
+        if (!reset)
+            continue;
+        uint64_t least = medium->space[i].generation + nvme->raised[reset - nvme->spaces.space];
+        reset->generation = reset->generation < least ? least : reset->generation;
     }
     if (medium && medium->sequence > nvme->spaces.sequence)
         nvme->spaces.sequence = medium->sequence;
@@ -69,27 +75,35 @@ int spw_nvme_reset(struct spw_cold *nvme, const uint64_t space[2], void *tag)
     struct spw_nvme_reset *reset = find(&nvme->spaces, space);
     if (!reset)
         reset = add(nvme, space);
-    if (!reset || nvme->reset_waits == SPW_SPACES_MAX)
-        return -EIO;
-    reset->generation++;
+    if (reset) {
+        reset->generation++;
+        nvme->raised[reset - nvme->spaces.space]++;
+    }
     nvme->spaces_version++;
     lose_space(nvme, space);
-    if (nvme->phase == SPW_NVME_IS_DOWN)
-        return -EIO; /* written when the medium is there again */
+    if (!reset || nvme->reset_waits == SPW_SPACES_MAX || nvme->phase == SPW_NVME_IS_DOWN)
+        return -EIO; /* what memory knows is written when the medium is there again */
     nvme->reset_wait[nvme->reset_waits++] =
-        (struct spw_nvme_reset_wait){.tag = tag, .need = nvme->spaces_version};
+        (struct spw_nvme_reset_wait){.tag = tag,
+                                     .need = nvme->spaces_version,
+                                     .deadline_ns = nvme->now_ns + nvme->config.deadline_ns};
     return 0;
 }
 
+/* Those that wait, oldest first: 0 whose reset the medium has, -ETIMEDOUT who has waited long enough;
+ * with @status < 0 all of them. */
 static void tell(struct spw_cold *nvme, int status)
 {
     uint32_t left = 0;
     for (uint32_t i = 0; i < nvme->reset_waits; i++) {
         struct spw_nvme_reset_wait wait = nvme->reset_wait[i];
+        int said = status;
         if (status == 0 && (int32_t)(nvme->spaces_written - wait.need) < 0)
+            said = wait.deadline_ns <= nvme->now_ns ? -ETIMEDOUT : 1;
+        if (said == 1)
             nvme->reset_wait[left++] = wait;
         else
-            spw_nvme_event(nvme, SPW_COLD_RESET, SPW_NVME_NO_ID, status, wait.tag);
+            spw_nvme_event(nvme, SPW_COLD_RESET, SPW_NVME_NO_ID, said, wait.tag);
     }
     nvme->reset_waits = left;
 }
@@ -97,6 +111,11 @@ static void tell(struct spw_cold *nvme, int status)
 void spw_nvme_resets_fail(struct spw_cold *nvme, int status)
 {
     tell(nvme, status);
+}
+
+uint64_t spw_nvme_resets_due_ns(const struct spw_cold *nvme)
+{
+    return nvme->reset_waits != 0 ? nvme->reset_wait[0].deadline_ns : UINT64_MAX;
 }
 
 static int submit(struct spw_cold *nvme)
@@ -122,8 +141,13 @@ static void ended(struct spw_cold *nvme, struct spw_nvme_op *op, const struct sp
     if (status == 0)
         return;
     nvme->spaces_writing = false;
-    if (status == 1) {
+    if (status == 1 && nvme->spaces_first) {
+        nvme->spaces_first = false; /* and once more */
+    } else if (status == 1) {
         nvme->spaces_written = nvme->spaces_copy_version;
+        if (nvme->spaces_written == nvme->spaces_version)
+            memset(nvme->raised, 0, sizeof nvme->raised);
+        nvme->spaces_first = nvme->now_ns < nvme->write_ns;
         tell(nvme, 0);
         spw_nvme_result(nvme, 0, "");
     } else {
@@ -133,7 +157,10 @@ static void ended(struct spw_cold *nvme, struct spw_nvme_op *op, const struct sp
 
 void spw_nvme_resets_pump(struct spw_cold *nvme)
 {
-    if (nvme->spaces_writing || nvme->spaces_written == nvme->spaces_version)
+    if (nvme->reset_waits != 0 && nvme->reset_wait[0].deadline_ns <= nvme->now_ns)
+        tell(nvme, 0);
+    if (nvme->phase != SPW_NVME_SERVES || nvme->spaces_writing ||
+        nvme->spaces_written == nvme->spaces_version)
         return;
     nvme->spaces.sequence++;
     struct spw_nvme_spaces *copy = (struct spw_nvme_spaces *)(void *)nvme->spaces_copy;

@@ -90,30 +90,38 @@ EACH_KIND(many_at_once_end_once_each)
     end();
 }
 
+/* Three puts a payload under way: each also has a record erased before and written after it. */
 Test(nvme, no_more_reads_and_writes_than_allowed_are_taken)
 {
     int rc;
     struct nvme_job *job[16];
+    uint32_t payloads = 0;
     nvme_rig_start(&rig, &(struct nvme_rig_options){.reads = 2, .writes = 3});
     for (uint64_t n = 0; n < 4; n++)
-        cr_assert(nvme_rig_put(&rig, n, 4096) == 0);
+        cr_assert(nvme_rig_put(&rig, n, 8192) == 0);
+    const struct fault_io_asked *asked;
+    uint32_t before = fault_io_log(rig.fault, &asked);
     fault_io_rule(rig.fault, (struct fault_io_rule){.kind = FAULT_IO_HANG, .op = FAULT_IO_ANY});
-    for (uint32_t i = 0; i < 3; i++)
-        cr_assert(job[i] = nvme_rig_put_begin(&rig, 10 + i, 4096, &rc));
-    cr_expect(nvme_rig_put_begin(&rig, 20, 4096, &rc) == NULL && rc == -EAGAIN);
-    for (uint32_t i = 3; i < 5; i++)
-        cr_assert(job[i] = nvme_rig_get_begin(&rig, i - 3, 4096, &rc));
-    cr_expect(nvme_rig_get_begin(&rig, 2, 4096, &rc) == NULL && rc == -EAGAIN);
+    for (uint32_t i = 0; i < 9; i++)
+        cr_assert(job[i] = nvme_rig_put_begin(&rig, 10 + i, 8192, &rc));
+    cr_expect(nvme_rig_put_begin(&rig, 20, 8192, &rc) == NULL && rc == -EAGAIN);
+    for (uint32_t i = 9; i < 11; i++)
+        cr_assert(job[i] = nvme_rig_get_begin(&rig, i - 9, 8192, &rc));
+    cr_expect(nvme_rig_get_begin(&rig, 2, 8192, &rc) == NULL && rc == -EAGAIN);
     struct spw_cold_gauge gauge = nvme_rig_gauge(&rig);
     cr_expect(gauge.leased >= 2);
     cr_expect(gauge.evictable + 2 <= gauge.entries);
     nvme_rig_poll(&rig);
     cr_expect(rig.cold.ops->in_flight(rig.cold.cold) >= 2);
+    uint32_t after = fault_io_log(rig.fault, &asked);
+    for (uint32_t i = before; i < after; i++)
+        payloads += asked[i].op == SPW_IO_WRITE && asked[i].bytes == 8192;
+    cr_expect(payloads == 3, "%u payloads are being written", payloads);
     fault_io_clear(rig.fault);
     fault_io_release(rig.fault);
-    for (uint32_t i = 0; i < 5; i++)
+    for (uint32_t i = 0; i < 11; i++)
         cr_expect(nvme_rig_end(&rig, job[i]) == 0);
-    cr_expect(nvme_rig_put(&rig, 20, 4096) == 0);
+    cr_expect(nvme_rig_put(&rig, 20, 8192) == 0);
     end();
 }
 
