@@ -84,7 +84,8 @@ static bool take_reset(struct spw_worker *worker, struct spw_worker_taking *taki
 {
     uint32_t space = taking->head.space;
     struct spw_worker_client *client = taking->client;
-    int below = 0;
+    /* a tier below that couldn't be opened may still have old chunks */
+    int below = worker->config.open_cold ? -EIO : 0;
     if (client->below_reset != 0)
         return false;
     if (client->below_over) {

@@ -23,6 +23,7 @@
 
 #include <string.h>
 
+#define RATE_GUESSED  1000000000u /* until a first read has ended */
 #define EXPIRE_BUDGET 64u
 #define PROMOTE_MAX   64u /* chunks a command: its answer has a bit for each */
 
@@ -42,8 +43,20 @@ void spw_worker_up_init(struct spw_worker *worker)
 {
     struct spw_stream *stream = stream_of(worker);
     spw_queue_init(&worker->cold->up.queue, UINT32_MAX, worker->config.overtake_limit_ns);
-    /* what a predecessor had begun is over */
+    /* what a predecessor had begun is over; its rate is a better guess than none, and any is better than
+     * that nobody begins to wait for lack of one */
     spw_store_relaxed(&stream->bytes_done, spw_load_relaxed(&stream->bytes_queued));
+    if (spw_load_relaxed(&stream->rate_bytes_per_s) == 0)
+        spw_store_relaxed(&stream->rate_bytes_per_s, RATE_GUESSED);
+}
+
+/* What a part counts in a stream: ETAs are made with it. */
+static uint64_t nominal_bytes(const struct spw_worker *worker, const struct spw_entry_copy *at)
+{
+    const struct spw_space_record *record = spw_worker_record_of(worker, at->space);
+    uint64_t nominal =
+        record && at->group < SPW_GROUP_COUNT_MAX ? record->group[at->group].nominal_bytes : 0;
+    return nominal ? nominal : at->chunk_bytes;
 }
 
 static void stream_push(struct spw_worker *worker, struct spw_cold_job *job)
@@ -54,7 +67,7 @@ static void stream_push(struct spw_worker *worker, struct spw_cold_job *job)
         up->stream.since_ns = worker->now_ns;
         spw_store_relaxed(&stream->progress_ns, worker->now_ns);
     }
-    spw_add_own(&stream->bytes_queued, job->at.chunk_bytes);
+    spw_add_own(&stream->bytes_queued, job->item.nominal_bytes);
     spw_shard_place(worker->shard, job->at.slot,
                     SPW_PLACE_PROMOTION | spw_load_relaxed(&stream->bytes_queued));
     spw_queue_push(&up->queue, SPW_COPY_STORE, &job->item, worker->now_ns);
@@ -63,15 +76,16 @@ static void stream_push(struct spw_worker *worker, struct spw_cold_job *job)
 
 static void stream_drop(struct spw_worker *worker, const struct spw_cold_job *job)
 {
-    spw_add_own(&stream_of(worker)->bytes_done, job->at.chunk_bytes);
+    spw_add_own(&stream_of(worker)->bytes_done, job->item.nominal_bytes);
     worker->cold->up.stream.order_stale = true;
 }
 
 static void stream_end(struct spw_worker *worker, const struct spw_cold_job *job, int status)
 {
     struct spw_worker_up *up = &worker->cold->up;
-    up->run_bytes -= job->at.chunk_bytes;
-    spw_worker_stream_progress(worker, &up->stream, stream_of(worker), job->at.chunk_bytes, status);
+    up->run_bytes -= job->item.nominal_bytes;
+    spw_worker_stream_progress(worker, &up->stream, stream_of(worker), job->item.nominal_bytes,
+                               status);
 }
 
 static bool is_awaited(void *ctx, const struct spw_queue_item *item)
@@ -89,7 +103,7 @@ static void place_next(void *ctx, struct spw_queue_item *item)
 {
     struct placing *placing = ctx;
     struct spw_cold_job *job = item->owner;
-    placing->up_to += job->at.chunk_bytes;
+    placing->up_to += item->nominal_bytes;
     if (item->awaited)
         placing->awaited = placing->up_to;
     if (job->at.place_bytes == placing->up_to)
@@ -243,7 +257,7 @@ static bool promote(struct spw_worker *worker, uint64_t tag)
     SPW_CRASH_POINT("up.slot_given");
     *job = (struct spw_cold_job){.up = true, .item.owner = job};
     spw_shard_entry(worker->shard, slot, &job->at);
-    job->item.nominal_bytes = job->at.chunk_bytes;
+    job->item.nominal_bytes = nominal_bytes(worker, &job->at);
     cold->slot[slot].up = job;
     cold->slot[slot].parked = false;
     cold->slot[slot].sum_fill = 0;
@@ -320,7 +334,7 @@ static uint32_t read_next(struct spw_worker *worker, struct spw_cold_job *job)
         return 1;
     }
     cold->up.runs++;
-    cold->up.run_bytes += job->at.chunk_bytes;
+    cold->up.run_bytes += job->item.nominal_bytes;
     SPW_CRASH_POINT("up.read_begun");
     return 1;
 }

@@ -88,6 +88,8 @@ static int stub_put(struct spw_cold *stub, const struct spw_cold_put *put)
                                        .payload = (uint8_t *)put->payload,
                                        .tag = put->tag};
     note(stub, 'p');
+    stub->summed = put->summed;
+    stub->sum = put->sum;
     stub->puts++;
     stub->in_flight++;
     return 0;
@@ -253,7 +255,8 @@ int stub_cold_open(void *ctx, const struct spw_cold_listener *listener, void (*w
     struct spw_cold *stub = ctx;
     (void)wake;
     (void)wake_ctx;
-    (void)err;
+    if (stub->absent)
+        return spw_fail(err, -EBUSY, "somebody else has it");
     stub->listener = *listener;
     stub->found = false;
     stub->opens++;

@@ -34,9 +34,12 @@ struct spw_cold {
     int put_status, get_status; /* of ends                                            */
     bool never;                 /* no transfer ends                                     */
     bool down;
+    bool absent;      /* it can't be opened                               */
     bool reset_waits; /* resets don't end                                     */
     /* what the test reads */
     uint32_t puts, gets, in_flight, held, opens;
+    bool summed; /* the last put came with a checksum: .sum */
+    uint64_t sum;
     char order[64]; /* of transfers that were taken: p or g; the first 63 */
     /* its own */
     struct spw_cold_listener listener;

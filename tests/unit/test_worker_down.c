@@ -4,6 +4,7 @@
 
 #include "tests/support/stub_cold.h"
 #include "tests/support/worker_rig.h"
+#include "tier/nvme.h"
 
 TestSuite(worker_down, .timeout = 30);
 
@@ -222,4 +223,41 @@ Test(worker_down, a_write_that_is_late_keeps_its_slot_until_it_has_ended)
     rig_settle(&rig);
     cr_expect_eq(rig_claims(&rig, 0), 0);
     end();
+}
+
+/* ---- checksums, and a tier that isn't there --------------------------------------------------- */
+
+Test(worker_down, checksums_made_at_the_store_are_of_what_was_stored_then)
+{
+    start(8, (struct spw_cold_policy){.sum_at_store = true});
+    stub.put_refusal = -EAGAIN; /* the tier is busy for now */
+    rig_store(&rig, &one, 0, 1, 1);
+    struct spw_entry_copy entry;
+    cr_assert_eq(rig_state(&rig, 0, 1, &entry), SPW_READY);
+    uint8_t *slot = rig.pool[0].data[0] + spw_slot_off(&rig.pool[0].geometry, entry.slot, 128);
+    uint64_t sum = spw_nvme_sum(slot, 128);
+    slot[5] ^= 1; /* memory fails before the chunk goes down */
+    stub.put_refusal = 0;
+    rig_settle(&rig);
+    cr_assert_eq(stub.puts, 1);
+    cr_expect(stub.summed && stub.sum == sum && sum != spw_nvme_sum(slot, 128));
+    end();
+    stub = (struct spw_cold){0};
+    start(8, (struct spw_cold_policy){0});
+    rig_store(&rig, &one, 0, 1, 1);
+    cr_expect(stub.puts == 1 && !stub.summed);
+    end();
+}
+
+Test(worker_down, what_could_not_be_opened_could_not_be_reset)
+{
+    stub.absent = true;
+    start(8, (struct spw_cold_policy){0});
+    rig_store(&rig, &one, 0, 1, 1);
+    cr_expect_eq(count(SPW_WORKER_tier_down), 1);
+    struct spw_command head = rig_head(&rig, &one, 0, SPW_CMD_RESET);
+    cr_assert(rig_send(&one, 0, &head, NULL));
+    cr_expect_eq(rig_answer(&rig, &one, 0).status, -EIO, "its chunks may come back with it");
+    cr_expect_neq(rig_state(&rig, 0, 1, NULL), SPW_READY);
+    rig_close(&rig);
 }
