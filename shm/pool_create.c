@@ -21,7 +21,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define START_TRIES 100
+#define START_TRIES   100
+#define LOCK_TRIES    50 /* for a daemon's byte */
+#define LOCK_PAUSE_US 10000
 
 /* ---- create ---------------------------------------------------------------------------------- */
 
@@ -53,6 +55,18 @@ static bool has_survivors(int fd)
     return false;
 }
 
+/* A daemon that was killed while it started a worker leaves a child that holds the lock until its
+ * exec a moment later: a byte is only taken for busy when it stays so. */
+static int take_daemon_byte(int fd)
+{
+    int rc = spw_lock_take(fd, SPW_LOCK_DAEMON);
+    for (int i = 1; rc == -EBUSY && i < LOCK_TRIES; i++) {
+        usleep(LOCK_PAUSE_US);
+        rc = spw_lock_take(fd, SPW_LOCK_DAEMON);
+    }
+    return rc;
+}
+
 /* The daemon's byte of the lock object @fd is taken: is it the one to keep? -EAGAIN: another. */
 static int settle(const struct spw_pool_config *config, int fd, const char *name, bool anew,
                   struct spw_error *err)
@@ -82,7 +96,7 @@ static int take_name(const struct spw_pool_config *config, struct spw_error *err
             continue;
         if (fd < 0)
             return fd;
-        int rc = spw_lock_take(fd, SPW_LOCK_DAEMON);
+        int rc = take_daemon_byte(fd);
         if (rc == -EBUSY)
             rc = refuse_busy(path, err);
         else if (rc)

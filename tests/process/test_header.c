@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 TestSuite(process_header, .timeout = 60);
@@ -65,9 +66,19 @@ static uint64_t sum_of(const struct object *object, size_t bytes)
     return sum;
 }
 
+/* The daemon writes the time of its rounds into ctl: it stands still while nothing may change. */
+static void hold_daemon(void)
+{
+    int status;
+    cr_assert_eq(kill(pool.daemon, SIGSTOP), 0);
+    cr_assert_eq(waitpid(pool.daemon, &status, WUNTRACED), pool.daemon);
+    cr_assert(WIFSTOPPED(status), "status %#x", (unsigned)status);
+}
+
 /* Attach is refused with @error and both texts, and nothing was written. */
 static void refused(int error, const char *there, const char *here)
 {
+    hold_daemon();
     struct object ctl = open_object(SPW_REGION_CTL, 0), client = open_object(SPW_REGION_CLIENT, 0);
     uint64_t ctl_sum = sum_of(&ctl, ctl.size), client_sum = sum_of(&client, client.size);
     struct spw_client *handle;
@@ -77,6 +88,7 @@ static void refused(int error, const char *there, const char *here)
     cr_expect(strstr(words, there) && strstr(words, here), "%s: %s and %s", words, there, here);
     cr_expect_eq(sum_of(&ctl, ctl.size), ctl_sum, "ctl was written");
     cr_expect_eq(sum_of(&client, client.size), client_sum, "client 0 was written");
+    cr_expect_eq(kill(pool.daemon, SIGCONT), 0);
     munmap(ctl.bytes, ctl.size);
     munmap(client.bytes, client.size);
 }
