@@ -48,6 +48,9 @@ struct spw_pool_config {
     int64_t gid;
     int32_t shard_node[SPW_WORKERS_MAX]; /* NUMA node of each shard, -1 = any */
     bool cold;                           /* don't go on with shards of a daemon before */
+    /* how long a name in use is tried again: a daemon killed while it started a worker leaves a
+       child that holds its lock until the exec a moment later */
+    uint64_t patience_ns;
     /* warm start: copy the spaces of the pool before, @old, that are to be kept into @pool's ctl,
        which nobody else sees yet; @old is input. NULL: none is kept */
     void (*keep_spaces)(void *ctx, struct spw_pool *pool, const struct spw_ctl *old);
@@ -60,8 +63,8 @@ struct spw_pool_config {
  * What a dead daemon left is closed first, and its workers are seen off: they leave within 2 s or are
  * ended; -EBUSY names one that can't be. Its shards are gone on with (out_pool->warm) where they
  * are whole and their geometry is the same, unless @config says cold; else everything is removed
- * and made anew. The pool of a living daemon is refused with -EBUSY and its pid for display. On
- * failure nothing of ours is left behind, and shards that could be gone on with still can.
+ * and made anew. The pool of a living daemon is refused with -EBUSY and its pid for display, once
+ * it was so for patience_ns. On failure nothing of ours is left behind, and shards that could be gone on with still can.
  */
 int spw_pool_create(const struct spw_pool_config *config, struct spw_pool *out_pool,
                     struct spw_error *err);

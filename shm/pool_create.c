@@ -22,7 +22,6 @@
 #include <unistd.h>
 
 #define START_TRIES   100
-#define LOCK_TRIES    50 /* for a daemon's byte */
 #define LOCK_PAUSE_US 10000
 
 /* ---- create ---------------------------------------------------------------------------------- */
@@ -55,15 +54,12 @@ static bool has_survivors(int fd)
     return false;
 }
 
-/* A daemon that was killed while it started a worker leaves a child that holds the lock until its
- * exec a moment later: a byte is only taken for busy when it stays so. */
-static int take_daemon_byte(int fd)
+static int take_daemon_byte(int fd, uint64_t patience_ns)
 {
-    int rc = spw_lock_take(fd, SPW_LOCK_DAEMON);
-    for (int i = 1; rc == -EBUSY && i < LOCK_TRIES; i++) {
+    uint64_t until_ns = spw_monotonic_ns() + patience_ns;
+    int rc;
+    while ((rc = spw_lock_take(fd, SPW_LOCK_DAEMON)) == -EBUSY && spw_monotonic_ns() < until_ns)
         usleep(LOCK_PAUSE_US);
-        rc = spw_lock_take(fd, SPW_LOCK_DAEMON);
-    }
     return rc;
 }
 
@@ -96,7 +92,7 @@ static int take_name(const struct spw_pool_config *config, struct spw_error *err
             continue;
         if (fd < 0)
             return fd;
-        int rc = take_daemon_byte(fd);
+        int rc = take_daemon_byte(fd, config->patience_ns);
         if (rc == -EBUSY)
             rc = refuse_busy(path, err);
         else if (rc)

@@ -6,6 +6,8 @@
 
 #include "tier/table.h"
 
+#define NAME_PATIENCE_NS 500000000ull
+
 /* Slots of slot_bytes that chunks of the smallest size share. */
 static uint32_t cell_shift(const struct spw_config *config)
 {
@@ -47,6 +49,7 @@ void spw_plan_pool(const struct spw_config *config, struct spw_pool_config *out)
     out->mode = (uint32_t)config->mode;
     out->gid = config->gid;
     out->cold = config->cold;
+    out->patience_ns = NAME_PATIENCE_NS;
     for (uint32_t k = 0; k < SPW_WORKERS_MAX; k++)
         out->shard_node[k] = -1;
 }
