@@ -6,7 +6,7 @@
 
 #include "tier/table.h"
 
-#define NAME_PATIENCE_NS 500000000ull
+#define NAME_PATIENCE_NS 150000000ull
 
 /* Slots of slot_bytes that chunks of the smallest size share. */
 static uint32_t cell_shift(const struct spw_config *config)

@@ -191,7 +191,7 @@ Test(process_start, SM_12_of_two_starts_at_the_same_moment_one_wins)
     struct proc_pool pool;
     struct proc_config config = {.capacity = 1, .clients = 2, .kv_blocks = 1};
     proc_open(&pool, &config);
-    for (int round = 0; round < 200; round++) {
+    for (int round = 0; round < 60; round++) {
         proc_spawn(&pool);
         pid_t first = pool.daemon;
         proc_spawn(&pool);
