@@ -243,6 +243,11 @@ static int fill(struct spw_bench_below *below)
     return rc == 0 && spw_bench_now_ns() >= until_ns ? -ETIMEDOUT : rc;
 }
 
+static uint32_t least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
 static int open_store(struct spw_bench_below *below, struct spw_error *err)
 {
     const struct spw_bench_below_config *config = &below->config;
@@ -260,7 +265,7 @@ static int open_store(struct spw_bench_below *below, struct spw_error *err)
                                     .direct = true,
                                     .checksum = config->checksum,
                                     .reads = config->places,
-                                    .writes = config->places,
+                                    .writes = least(config->places, config->depth),
                                     .deadline_ns = LIMIT_NS,
                                     .now_ns = spw_bench_now_ns(),
                                     .listener = {on_gone, below}};

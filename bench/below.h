@@ -14,7 +14,7 @@ struct spw_bench_below; /* a store that is open */
 struct spw_bench_below_config {
     const char *folder; /* absolute; whatever an earlier store of the same sizes left is used */
     uint64_t store_bytes, chunk_bytes;
-    uint32_t depth;   /* of the I/O engine                        */
+    uint32_t depth;   /* of the I/O engine, and payloads written at once */
     uint32_t places;  /* puts and gets under way at once, at most */
     bool checksum;    /* made at a put, checked at a get         */
     bool reads_queue; /* reads don't overtake what waits         */

@@ -22,6 +22,7 @@
 
 #define GIB    1073741824.0
 #define ROUNDS 5
+#define PUTS   3u /* for each payload being written: before and after it a record is */
 #define MIXED  8u /* depth while writes keep the disk busy                     */
 #define WRITES                                                                                     \
     16u /* under way then: more than that, and with their records and
@@ -135,7 +136,7 @@ static struct spw_bench_below *open_store(const struct disk *disk, const struct 
                                                                  .store_bytes = disk->bytes,
                                                                  .chunk_bytes = job->chunk_bytes,
                                                                  .depth = job->depth,
-                                                                 .places = job->depth,
+                                                                 .places = PUTS * job->depth,
                                                                  .checksum = !job->unsummed});
 }
 
@@ -144,8 +145,8 @@ static int run_ours(struct disk *disk, const struct job *job, struct spw_bench_b
 {
     uint64_t moved, begin = spw_bench_now_ns();
     double cpu = cpu_seconds();
-    int rc = spw_bench_below_run(below, job->writes ? job->depth : 0, job->writes ? 0 : job->depth,
-                                 disk->round_ns, &moved, NULL);
+    int rc = spw_bench_below_run(below, job->writes ? PUTS * job->depth : 0,
+                                 job->writes ? 0 : job->depth, disk->round_ns, &moved, NULL);
     double seconds = 1e-9 * (double)(spw_bench_now_ns() - begin);
     if (rc == 0)
         *out =
