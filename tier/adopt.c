@@ -65,6 +65,12 @@ static uint32_t state_of(const struct spw_shard *shard, uint32_t slot)
     return SPW_PACKED_STATE(spw_load_relaxed(&shard->table.entry[slot].packed));
 }
 
+static uint32_t lane_of(const struct spw_shard *shard, uint32_t slot)
+{
+    /* relaxed: only this worker writes it */
+    return spw_shard_lane(SPW_PACKED_SPACE(spw_load_relaxed(&shard->table.entry[slot].packed)));
+}
+
 /* What the tier below holds is found by opening it: whatever is said of it here is forgotten. */
 static void free_below(struct spw_shard *shard, uint32_t entry, const struct spw_entry_rules *rules)
 {
@@ -241,7 +247,7 @@ static int rebuild_recency(struct spw_shard *shard, struct spw_error *err)
     }
     spw_sort_by_age(ready, ready + shard->slots, ready_count);
     for (uint32_t i = 0; i < ready_count; i++)
-        spw_slot_list_add(&shard->recency, ready[i].slot);
+        spw_order_add(&shard->recency, ready[i].slot, lane_of(shard, ready[i].slot));
     spw_slabs_adopt(shard);
     free(ready);
     count(shard, SPW_WORKER_adopted, ready_count);

@@ -178,6 +178,7 @@ static void release(struct spw_cold *nvme)
         free(nvme->block_io[i].copy);
     spw_nvme_index_clear(nvme);
     free(nvme->segment);
+    spw_ages_fini(&nvme->ages);
     spw_slot_links_fini(&nvme->links);
     free(nvme->chunk);
     free(nvme->job);
@@ -279,6 +280,7 @@ static int memory(struct spw_cold *nvme)
     nvme->event = calloc(nvme->event_room, sizeof *nvme->event);
     if (!nvme->chunk || !nvme->job || !nvme->event ||
         spw_slot_links_init(&nvme->links, nvme->config.ids) < 0 ||
+        spw_ages_init(&nvme->ages, &nvme->links) < 0 ||
         posix_memalign((void **)&nvme->spaces_copy, SPW_NVME_BLOCK, SPW_NVME_BLOCK) != 0)
         return -ENOMEM;
     for (uint32_t i = 0; i < SPW_NVME_BLOCK_IOS; i++)

@@ -6,7 +6,7 @@
  * medium), nvme_mount.c (opening, reading tables, looking after the directory, going down),
  * nvme_resets.c. Private to the worker's thread.
  */
-#include "tier/evict.h"
+#include "tier/order.h"
 #include "tier/nvme.h"
 #include "tier/nvme_files.h"
 #include "tier/transfer.h"
@@ -77,7 +77,7 @@ struct spw_nvme_chunk {
 /* Chunks of one cell size, in order of who goes next. */
 struct spw_nvme_class {
     uint64_t cell_bytes;
-    struct spw_slot_list order;
+    struct spw_order order;
     uint32_t free_cells;
 };
 
@@ -144,6 +144,7 @@ struct spw_cold {
 
     struct spw_nvme_chunk *chunk;
     struct spw_slot_links links;
+    struct spw_ages ages;
     struct spw_slot_list free_ids;
     struct spw_nvme_class class[SPW_NVME_CLASSES];
     uint32_t classes;

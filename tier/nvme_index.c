@@ -36,7 +36,7 @@ int spw_nvme_class_of(struct spw_cold *nvme, uint64_t cell_bytes)
         return -EFBIG;
     struct spw_nvme_class *class = &nvme->class[nvme->classes];
     *class = (struct spw_nvme_class){.cell_bytes = cell_bytes};
-    spw_slot_list_init(&class->order, &nvme->links);
+    spw_order_init(&class->order, &nvme->ages);
     return (int)nvme->classes++;
 }
 
@@ -232,7 +232,7 @@ static void chunk_free(struct spw_cold *nvme, uint32_t id)
 void spw_nvme_forget(struct spw_cold *nvme, uint32_t id)
 {
     struct spw_nvme_chunk *chunk = &nvme->chunk[id];
-    spw_slot_list_remove(&class_of(nvme, chunk)->order, id);
+    spw_order_remove(&class_of(nvme, chunk)->order, id);
     nvme->held--;
     chunk_free(nvme, id);
 }
@@ -247,7 +247,7 @@ void spw_nvme_all_away(struct spw_cold *nvme)
 {
     for (uint32_t id = 0; id < nvme->config.ids; id++) {
         if (nvme->chunk[id].state == SPW_CHUNK_HELD) {
-            spw_slot_list_remove(&class_of(nvme, &nvme->chunk[id])->order, id);
+            spw_order_remove(&class_of(nvme, &nvme->chunk[id])->order, id);
             nvme->config.listener.gone(nvme->config.listener.ctx, id, SPW_COLD_AWAY);
         }
         if (nvme->chunk[id].state != SPW_CHUNK_FREE)
@@ -276,16 +276,19 @@ void spw_nvme_hold(struct spw_cold *nvme, uint32_t id)
     struct spw_nvme_chunk *chunk = &nvme->chunk[id];
     chunk->state = SPW_CHUNK_HELD;
     chunk->segment->last_used = record_of(chunk)->sequence;
-    spw_evict_add(&class_of(nvme, chunk)->order, id);
+    spw_order_add(&class_of(nvme, chunk)->order, id, 0);
     nvme->held++;
 }
 
 /* Who goes next of a class: SPW_NVME_NO_ID if all are being read. */
 static uint32_t next_of(const struct spw_cold *nvme, const struct spw_nvme_class *class)
 {
-    uint32_t id = spw_evict_next(&class->order);
-    while (id != SPW_NO_SLOT_ID && nvme->chunk[id].reads != 0)
-        id = spw_slot_list_newer(&class->order, id);
+    struct spw_order_walk walk;
+    uint32_t id;
+    spw_order_walk(&class->order, SPW_ALL_LANES, &walk);
+    do
+        id = spw_order_next(&walk);
+    while (id != SPW_NO_SLOT_ID && nvme->chunk[id].reads != 0);
     return id;
 }
 
@@ -502,13 +505,15 @@ static int sort_class(struct spw_cold *nvme, struct spw_nvme_class *class)
     if (!aged)
         return -ENOMEM;
     while (class->order.count != 0) {
-        uint32_t id = class->order.oldest;
-        spw_slot_list_remove(&class->order, id);
+        struct spw_order_walk walk;
+        spw_order_walk(&class->order, SPW_ALL_LANES, &walk);
+        uint32_t id = spw_order_next(&walk);
+        spw_order_remove(&class->order, id);
         aged[count++] = (struct aged){record_of(&nvme->chunk[id])->sequence, id};
     }
     qsort(aged, count, sizeof *aged, by_sequence);
     for (uint32_t i = 0; i < count; i++)
-        spw_evict_add(&class->order, aged[i].id);
+        spw_order_add(&class->order, aged[i].id, 0);
     free(aged);
     return 0;
 }
@@ -540,7 +545,7 @@ void spw_nvme_touch(struct spw_cold *nvme, uint32_t id)
     struct spw_nvme_chunk *chunk = held(nvme, id);
     if (!chunk)
         return;
-    spw_evict_use(policy(nvme), &class_of(nvme, chunk)->order, id);
+    spw_order_use(&class_of(nvme, chunk)->order, policy(nvme), id);
     if (policy(nvme) == SPW_EVICT_BY_AGE)
         return;
     /* in memory: the medium learns it with the block's next change, if there is one */
@@ -552,7 +557,7 @@ void spw_nvme_demote(struct spw_cold *nvme, uint32_t id)
 {
     struct spw_nvme_chunk *chunk = held(nvme, id);
     if (chunk)
-        spw_evict_scorn(&class_of(nvme, chunk)->order, id);
+        spw_order_scorn(&class_of(nvme, chunk)->order, id);
 }
 
 int spw_nvme_name(struct spw_cold *nvme, uint32_t id, struct spw_cold_name *out_name,

@@ -99,28 +99,36 @@ uint32_t spw_shard_reclaim(struct spw_shard *shard, uint64_t now_ns)
 
 /* ---- victims --------------------------------------------------------------------------------- */
 
+static uint32_t state_of(const struct spw_shard *shard, uint32_t slot)
+{
+    /* relaxed: only this worker writes it */
+    return SPW_PACKED_STATE(spw_load_relaxed(&shard->table.entry[slot].packed));
+}
+
 /* Oldest READY slot that is not protected, or SPW_NO_SLOT_ID. */
 static uint32_t find_victim(const struct spw_shard *shard, const uint64_t *protect)
 {
     if (shard->evictable == 0)
         return SPW_NO_SLOT_ID;
-    uint32_t slot = spw_evict_next(&shard->recency);
-    for (; slot != SPW_NO_SLOT_ID; slot = spw_slot_list_newer(&shard->recency, slot)) {
-        uint64_t packed = spw_load_relaxed(&shard->table.entry[slot].packed);
-        if (SPW_PACKED_STATE(packed) == SPW_READY && !(protect && spw_bitmap_has(protect, slot)))
+    struct spw_order_walk walk;
+    uint32_t slot;
+    spw_order_walk(&shard->recency, SPW_ALL_LANES, &walk);
+    while ((slot = spw_order_next(&walk)) != SPW_NO_SLOT_ID)
+        if (state_of(shard, slot) == SPW_READY && !(protect && spw_bitmap_has(protect, slot)))
             break;
-    }
     return slot;
 }
 
 /* Give @slot, which is in no list, its place in the order of age. */
-static void place_by_age(struct spw_shard *shard, uint32_t slot, const uint64_t *protect)
+static void place_by_age(struct spw_shard *shard, uint32_t slot, uint32_t space,
+                         const uint64_t *protect)
 {
-    uint32_t before = shard->chain;
-    if (protect && before != SPW_NO_SLOT_ID && before != slot && spw_bitmap_has(protect, before))
-        spw_slot_list_add_behind(&shard->recency, slot, before);
+    uint32_t before = shard->chain, lane = spw_shard_lane(space);
+    if (protect && before != SPW_NO_SLOT_ID && before != slot && spw_bitmap_has(protect, before) &&
+        spw_order_lane(&shard->recency, before) == lane)
+        spw_order_add_behind(&shard->recency, slot, before);
     else
-        spw_slot_list_add(&shard->recency, slot);
+        spw_order_add(&shard->recency, slot, lane);
     shard->chain = slot;
 }
 
@@ -197,12 +205,6 @@ static void replace_claimed(struct spw_shard *shard, const uint64_t *protect)
 
 /* ---- slabs ----------------------------------------------------------------------------------- */
 
-static uint32_t state_of(const struct spw_shard *shard, uint32_t slot)
-{
-    /* relaxed: only this worker writes it */
-    return SPW_PACKED_STATE(spw_load_relaxed(&shard->table.entry[slot].packed));
-}
-
 static bool may_go(const struct spw_shard *shard, uint32_t slot, const uint64_t *protect)
 {
     uint32_t state = state_of(shard, slot);
@@ -241,8 +243,10 @@ static void make_cell(struct spw_shard *shard, uint64_t chunk_bytes, const uint6
     struct spw_slab_class *class = spw_slab_class_of(shard, chunk_bytes);
     if (!class || shard->evictable == 0 || on_its_way(shard, class))
         return;
-    uint32_t slot = spw_evict_next(&shard->recency);
-    for (; slot != SPW_NO_SLOT_ID; slot = spw_slot_list_newer(&shard->recency, slot)) {
+    struct spw_order_walk walk;
+    uint32_t slot;
+    spw_order_walk(&shard->recency, SPW_ALL_LANES, &walk);
+    while ((slot = spw_order_next(&walk)) != SPW_NO_SLOT_ID) {
         if (state_of(shard, slot) != SPW_READY || !may_go(shard, slot, protect))
             continue;
         bool alone = spw_slab_class_at(shard, slot) == class;
@@ -287,8 +291,8 @@ enum spw_reserve_result spw_shard_reserve(struct spw_shard *shard, const struct 
         if (spw_shard_is_held(shard, *out_slot))
             return SPW_PRESENT;
         if (shard->evict == SPW_EVICT_BY_USE) {
-            spw_slot_list_remove(&shard->recency, *out_slot);
-            place_by_age(shard, *out_slot, protect);
+            spw_order_remove(&shard->recency, *out_slot);
+            place_by_age(shard, *out_slot, key->space, protect);
         } else {
             shard->chain = SPW_NO_SLOT_ID;
         }
@@ -297,7 +301,7 @@ enum spw_reserve_result spw_shard_reserve(struct spw_shard *shard, const struct 
     enum spw_reserve_result result =
         spw_shard_give_slot(shard, key, rank, chunk_bytes, protect, out_slot);
     if (result == SPW_RESERVED)
-        place_by_age(shard, *out_slot, protect);
+        place_by_age(shard, *out_slot, key->space, protect);
     return result;
 }
 

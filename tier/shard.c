@@ -153,7 +153,7 @@ void spw_shard_touch(struct spw_shard *shard, uint64_t tag)
     int64_t slot = spw_table_by_tag(&shard->table, tag, SPW_NO_SLOT_ID);
     if (slot < 0 || spw_shard_is_held(shard, (uint32_t)slot))
         return;
-    spw_evict_use(shard->evict, &shard->recency, (uint32_t)slot);
+    spw_order_use(&shard->recency, shard->evict, (uint32_t)slot);
     spw_shard_count(shard, SPW_WORKER_touches, 1);
 }
 
@@ -173,7 +173,7 @@ void spw_shard_demote(struct spw_shard *shard, uint32_t slot)
 {
     if (spw_shard_is_held(shard, slot))
         return;
-    spw_evict_scorn(&shard->recency, slot);
+    spw_order_scorn(&shard->recency, slot);
     if (shard->chain == slot)
         shard->chain = SPW_NO_SLOT_ID;
     spw_shard_count(shard, SPW_WORKER_demoted, 1);
@@ -238,7 +238,9 @@ static int init_memory(struct spw_shard *shard, struct spw_error *err)
     shard->filling_copy = calloc((shard->slots + 63) / 64, sizeof *shard->filling_copy);
     if (rc < 0 || !shard->filling_copy)
         return spw_fail(err, -ENOMEM, "no memory for the lists of %u slots", shard->slots);
-    spw_slot_list_init(&shard->recency, &shard->links);
+    if (spw_ages_init(&shard->ages, &shard->links) < 0)
+        return spw_fail(err, -ENOMEM, "no memory for the ages of %u slots", shard->slots);
+    spw_order_init(&shard->recency, &shard->ages);
     spw_slot_list_init(&shard->retired, &shard->links);
     spw_slot_list_init(&shard->free, &shard->links);
     spw_slot_list_init(&shard->quarantine.slots, &shard->links);
@@ -328,6 +330,7 @@ void spw_shard_close(struct spw_shard *shard)
     if (!shard)
         return;
     spw_claims_fini(&shard->claims);
+    spw_ages_fini(&shard->ages);
     spw_slot_links_fini(&shard->links);
     spw_slabs_fini(shard);
     spw_below_fini(shard);

@@ -12,7 +12,7 @@
  *
  *   roles     one worker thread; everybody else reads the table, the ring and the copying bits
  *   recency   exact LRU: reserved, asked for again or touched last = evicted last; where FIFO is
- *             asked for (tier/evict.h), reserved last = evicted last; chunks of one
+ *             asked for (tier/order.h), reserved last = evicted last; chunks of one
  *             reserve call, offered head first, are evicted deepest first
  *   capacity  resident (FILLING + READY) slots never exceed capacity; the slots above it are the
  *             reserve that reclamation works with
@@ -23,7 +23,7 @@
  */
 #include "shm/bcast_ring.h"
 #include "shm/pool.h"
-#include "tier/evict.h"
+#include "tier/order.h"
 #include "tier/table.h"
 
 /* Records that a worker gathers at most before it publishes: no version in its table is further

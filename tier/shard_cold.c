@@ -18,7 +18,6 @@
 #include <string.h>
 
 #include "shm/crash_point.h"
-#include "tier/evict.h"
 #include "tier/orphans.h"
 #include "tier/quarantine.h"
 #include "tier/shard_impl.h"
@@ -227,19 +226,9 @@ int64_t spw_shard_by_tag(const struct spw_shard *shard, uint64_t tag)
     return spw_table_by_tag(&shard->table, tag, SPW_NO_SLOT_ID);
 }
 
-static int64_t slot_or_none(uint32_t slot)
+void spw_shard_walk(const struct spw_shard *shard, struct spw_order_walk *out)
 {
-    return slot == SPW_NO_SLOT_ID ? -ENOENT : (int64_t)slot;
-}
-
-int64_t spw_shard_oldest(const struct spw_shard *shard)
-{
-    return slot_or_none(spw_evict_next(&shard->recency));
-}
-
-int64_t spw_shard_newer(const struct spw_shard *shard, uint32_t slot)
-{
-    return slot_or_none(spw_slot_list_newer(&shard->recency, slot));
+    spw_order_walk(&shard->recency, SPW_ALL_LANES, out);
 }
 
 void spw_shard_transfers_ended(struct spw_shard *shard)
@@ -271,7 +260,7 @@ static void hold(struct spw_shard *shard, uint32_t slot)
 void spw_shard_unlist(struct spw_shard *shard, uint32_t slot)
 {
     if (!spw_shard_is_held(shard, slot)) {
-        spw_slot_list_remove(&shard->recency, slot);
+        spw_order_remove(&shard->recency, slot);
         return;
     }
     shard->below.is_held[slot / 64] &= ~(1ull << slot % 64);
@@ -304,9 +293,9 @@ void spw_shard_release(struct spw_shard *shard, uint32_t slot)
 {
     assert(spw_shard_is_held(shard, slot));
     spw_shard_unlist(shard, slot);
-    spw_evict_add(&shard->recency, slot);
     struct spw_entry_copy entry;
     spw_shard_read_own(shard, slot, &entry);
+    spw_order_add(&shard->recency, slot, spw_shard_lane(entry.space));
     if (entry.state == SPW_READY)
         spw_shard_evictable(shard, entry.chunk_bytes, true);
 }

@@ -45,9 +45,8 @@ void spw_shard_cold_each_of_space(struct spw_shard *shard, uint32_t space,
 
 /** The live slot of this digest[0], or -ENOENT. */
 int64_t spw_shard_by_tag(const struct spw_shard *shard, uint64_t tag);
-/** The slot that is evicted next, if it is READY, and the one behind @slot in that order; -ENOENT. */
-int64_t spw_shard_oldest(const struct spw_shard *shard);
-int64_t spw_shard_newer(const struct spw_shard *shard, uint32_t slot);
+/** Through the slots in the order in which they are evicted once they are READY. */
+void spw_shard_walk(const struct spw_shard *shard, struct spw_order_walk *out);
 /** A clean end: no transfer of this worker outlives it. */
 void spw_shard_transfers_ended(struct spw_shard *shard);
 

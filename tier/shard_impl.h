@@ -45,7 +45,8 @@ struct spw_shard {
     struct spw_claims claims;
     struct spw_reclaim reclaim;
     struct spw_slot_links links;
-    struct spw_slot_list recency; /* FILLING and READY but the held, oldest first */
+    struct spw_ages ages;
+    struct spw_order recency;     /* FILLING and READY but the held, a lane a space */
     struct spw_slot_list retired; /* in order of version                     */
     struct spw_slot_list free;    /* a slot for each slab that is FREE as a whole */
     struct spw_slabs slabs;
@@ -124,6 +125,12 @@ static inline uint32_t spw_shard_resident(const struct spw_shard *shard)
 static inline bool spw_shard_is_held(const struct spw_shard *shard, uint32_t slot)
 {
     return shard->below.held.count != 0 && shard->below.is_held[slot / 64] >> (slot % 64) & 1;
+}
+
+/** The lane of recency that chunks of @space stand in, whatever shared memory says it is. */
+static inline uint32_t spw_shard_lane(uint32_t space)
+{
+    return space % SPW_LANES;
 }
 
 /** Take live @slot out of the list it is in. */

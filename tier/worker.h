@@ -12,7 +12,7 @@
 #include "shm/pool.h"
 #include "tier/cold.h"
 #include "tier/copier.h"
-#include "tier/evict.h"
+#include "tier/order.h"
 
 /** What goes down to the tier below, and what comes up (tier/worker_cold.c). */
 struct spw_cold_policy {

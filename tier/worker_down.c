@@ -242,16 +242,18 @@ void spw_worker_down_evicting(void *ctx, uint32_t slot)
 static void go_ahead(struct spw_worker *worker)
 {
     struct spw_worker_down *down = &worker->cold->down;
+    struct spw_order_walk walk;
     struct spw_shard_stats stats;
     struct spw_entry_copy at;
     spw_shard_stats(worker->shard, &stats);
     if (stats.evicted == 0 &&
         stats.ready + stats.filling + AHEAD < worker->pool->geometry.capacity_chunks)
         return;
-    int64_t slot = spw_shard_oldest(worker->shard);
-    for (uint32_t i = 0; i < AHEAD && slot >= 0; i++) {
-        uint32_t here = (uint32_t)slot;
-        slot = spw_shard_newer(worker->shard, here);
+    spw_shard_walk(worker->shard, &walk);
+    for (uint32_t i = 0; i < AHEAD; i++) {
+        uint32_t here = spw_order_next(&walk);
+        if (here == SPW_NO_SLOT_ID)
+            return;
         if (!is_above_only(worker, here) || spw_shard_entry(worker->shard, here, &at) < 0 ||
             !admitted(worker, at.digest[0]))
             continue;
