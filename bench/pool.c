@@ -27,11 +27,6 @@ struct spw_bench_pool {
     spw_atomic32 stop;
 };
 
-struct open_space_mail {
-    struct spw_space_record record;
-    uint32_t rank_worker[SPW_RANKS_MAX];
-};
-
 static uint64_t clock_ns(void *ctx)
 {
     return spw_bench_now_ns();
@@ -45,7 +40,7 @@ static bool nobody_died(void *ctx, uint32_t c, uint64_t generation)
 /* ---- the daemon's part ----------------------------------------------------------------------- */
 
 /* Its number. */
-static uint32_t open_space(struct spw_bench_pool *pool, const struct open_space_mail *asked)
+static uint32_t open_space(struct spw_bench_pool *pool, const struct spw_open_space_mail *asked)
 {
     struct spw_space_slot *space = pool->daemon.ctl->space;
     for (uint32_t s = 0; s < pool->spaces; s++)
@@ -65,7 +60,7 @@ static void answer_mail(struct spw_bench_pool *pool)
         struct spw_client_head *client = pool->daemon.client[c].head;
         struct spw_reply *reply = &pool->daemon.ctl->reply[c];
         uint64_t seq = spw_load_acquire(&client->mailbox.seq); /* [MB-1] */
-        struct open_space_mail asked;
+        struct spw_open_space_mail asked;
         if (seq == pool->answered[c])
             continue;
         memcpy(&asked, client->mailbox.bytes, sizeof asked);

@@ -24,11 +24,6 @@
 #define CONFIG_FIRST_BYTES offsetof(struct spw_space_config, recompute_price)
 
 /* What the mailbox holds for SPW_MAIL_OPEN_SPACE. */
-struct open_space_mail {
-    struct spw_space_record record;
-    uint32_t rank_worker[SPW_RANKS_MAX];
-};
-
 /* ---- mailbox --------------------------------------------------------------------------------- */
 
 static uint64_t send_mail(struct spw_client *client, uint32_t kind, const void *bytes,
@@ -178,7 +173,7 @@ static int check_groups(const struct spw_client *client, const struct spw_space_
     return 0;
 }
 
-static void write_mail(const struct spw_space_config *config, struct open_space_mail *out)
+static void write_mail(const struct spw_space_config *config, struct spw_open_space_mail *out)
 {
     memset(out, 0, sizeof(*out));
     memcpy(out->record.fingerprint, config->fingerprint, strlen(config->fingerprint));
@@ -196,6 +191,7 @@ static void write_mail(const struct spw_space_config *config, struct open_space_
             .nominal_bytes = group->nominal_bytes ? group->nominal_bytes : group->chunk_bytes,
         };
     }
+    out->shares = SPW_SHARES(config->guaranteed_permille, config->largest_permille);
     memcpy(out->rank_worker, config->rank_worker, config->ranks * sizeof(uint32_t));
 }
 
@@ -238,7 +234,7 @@ static void show_limits(const struct spw_space *space)
 static int open_space(struct spw_client *client, const struct spw_space_config *config,
                       struct spw_space **out_space, struct spw_error *err)
 {
-    struct open_space_mail mail;
+    struct spw_open_space_mail mail;
     struct spw_groups groups;
     if (client->in_step)
         return spw_fail(err, -EINVAL, "space: can't be opened inside a step");

@@ -107,6 +107,11 @@ struct spw_space_config {
     uint64_t wait_limit_ns;  /* longest wait of a request for a prefix, 0 = 300 s, at most a day;
                                   after it what still pends reads MISS for that request        */
     uint64_t retry_limit_ns; /* the same for what nobody knows yet (RETRY), 0 = 1 s          */
+    /* Shares of each tier of its workers, in 1/1000, 0 to 1000. Nobody else takes from the space what
+       is guaranteed to it; beyond the largest share (0 = all) its chunks go first when any are
+       wanted gone. Who opens the space last says it for all; both 0 = as they are. */
+    uint32_t guaranteed_permille;
+    uint32_t largest_permille;
 };
 
 #define SPW_RECOMPUTE_AUTO INT64_MIN  /* max_recompute_pending_tokens: priced, not counted    */

@@ -23,7 +23,7 @@
 #include "shm/atomic.h"
 #include "shm/base.h"
 
-#define SPW_LAYOUT_VERSION 4u
+#define SPW_LAYOUT_VERSION 5u
 #define SPW_REGION_MAGIC   0x31594157304c5053ull
 #define SPW_ENDIAN_MARK    0x01020304u
 #define SPW_PAYLOAD_OFF    4096u /* of .kv and .data: where their payload begins */
@@ -105,6 +105,14 @@ struct spw_worker_state {
 };
 SPW_LAYOUT_SIZE(struct spw_worker_state, 64);
 
+/* Shares of a tier's bytes, in 1/1000: what others can't take, and what is kept while others want
+ * room, 0 = all. */
+#define SPW_SHARES_ALL 1000u
+#define SPW_SHARES(guaranteed_permille, largest_permille)                                          \
+    ((uint64_t)(largest_permille) << 32 | (uint32_t)(guaranteed_permille))
+#define SPW_SHARES_GUARANTEED(shares) ((uint32_t)(shares))
+#define SPW_SHARES_LARGEST(shares)    ((uint32_t)((shares) >> 32))
+
 /* The daemon's answer to a client's mailbox request. */
 struct spw_reply {
     alignas(64) spw_atomic64 seq; /* the request's seq; stored last, with release */
@@ -132,18 +140,18 @@ struct spw_space_record {
     uint32_t hash_unit_tokens;
     uint32_t groups;
     uint32_t ranks;
-    uint32_t guaranteed_share; /* of a tier's bytes that others can't take from it, in 1/1000 */
-    uint32_t largest_share;    /* that it may take while others want them, in 1/1000, 0 = all */
     struct spw_group_record group[SPW_GROUP_COUNT_MAX];
 };
-SPW_LAYOUT_SIZE(struct spw_space_record, 792);
+SPW_LAYOUT_SIZE(struct spw_space_record, 784);
 
-/* A space of the pool. The record never changes once `ready` is stored; masks only grow. */
+/* A space of the pool. The record never changes once `ready` is stored; masks only grow; shares are
+ * what a client said last. */
 struct spw_space_slot {
     alignas(64) spw_atomic64 ready; /* 1 when the record is whole; release        */
     uint64_t seal;                  /* hash of the record, for the next daemon: equal fingerprints
                                        must never mean other bytes than they did   */
-    uint8_t reserved[48];
+    spw_atomic64 shares;            /* SPW_SHARES(): of each tier of each of its workers */
+    uint8_t reserved[40];
     spw_atomic64 rank_workers[SPW_RANKS_MAX]; /* bit k: worker k keeps parts of this rank */
     struct spw_space_record record;
 };
@@ -268,6 +276,14 @@ struct spw_feed_map {
 #define SPW_MAILBOX_BYTES 65536u
 
 enum spw_mail_kind { SPW_MAIL_OPEN_SPACE = 1, SPW_MAIL_STOP = 2 };
+
+/* Bytes of SPW_MAIL_OPEN_SPACE; answered with the space's number. */
+struct spw_open_space_mail {
+    struct spw_space_record record;
+    uint64_t shares; /* SPW_SHARES(), 0 = as they are */
+    uint32_t rank_worker[SPW_RANKS_MAX];
+};
+SPW_LAYOUT_SIZE(struct spw_open_space_mail, 784 + 8 + 4 * SPW_RANKS_MAX);
 
 struct spw_mailbox {
     alignas(64) spw_atomic32 bell; /* low 32 bits of seq: the daemon sleeps on it     */

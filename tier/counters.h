@@ -47,7 +47,7 @@
     X(quarantine_ended, "slots put aside whose time is over, or whose worker died, too")           \
     X(huge_bytes, "payload bytes on huge pages, as measured when the worker started")              \
     X(orphaned, "chunks made the next victim: the one before them in their prefix is lost")        \
-    X(share_refused, "offered, but the space has its largest share, or others' are promised")      \
+    X(share_refused, "chunks without a slot because what could have gone is promised to spaces")   \
     X(cold_wanted, "chunks that were to go down")                                                  \
     X(cold_written, "chunks written below")                                                        \
     X(cold_bytes_written, "payload bytes written below")                                           \

@@ -14,10 +14,13 @@
  * size, and those of one size lie side by side. A chunk whose size has no cell left and finds no
  * slab that is FREE as a whole evicts the oldest chunk, with all of its slab if its size is another.
  *
- * Recency. FILLING and READY chunks stand in one list, oldest first; victims are READY ones. A
- * chunk gets its place when it is reserved, touched or asked for again, and keeps it when it
- * becomes READY. Chunks of one call are a chain offered head first: each is placed right behind the
- * one before, so the deepest is evicted first.
+ * Shares. Where spaces have shares of a tier, whose chunk is the victim goes by tier/shares.h; the
+ * oldest there is where none has any.
+ *
+ * Recency. FILLING and READY chunks stand in order of age, those of each space in a lane of their own
+ * (tier/order.h); victims are READY ones. A chunk gets its place when it is reserved, touched or asked
+ * for again, and keeps it when it becomes READY. Chunks of one call are a chain offered head first:
+ * each is placed right behind the one before, so the deepest is evicted first.
  *
  * What others see if the worker dies
  *   victim retired, slot not yet  a chunk less
@@ -105,17 +108,80 @@ static uint32_t state_of(const struct spw_shard *shard, uint32_t slot)
     return SPW_PACKED_STATE(spw_load_relaxed(&shard->table.entry[slot].packed));
 }
 
-/* Oldest READY slot that is not protected, or SPW_NO_SLOT_ID. */
-static uint32_t find_victim(const struct spw_shard *shard, const uint64_t *protect)
+/* Payload that resident chunks may take: what lies in quarantine is not there for them. */
+static uint64_t room_bytes(const struct spw_shard *shard)
 {
-    if (shard->evictable == 0)
-        return SPW_NO_SLOT_ID;
+    const struct spw_geometry *geometry = &shard->pool->geometry;
+    uint64_t all = (uint64_t)shard->capacity * geometry->slot_bytes;
+    uint64_t aside =
+        (uint64_t)shard->quarantine.slots.count * (geometry->slot_bytes >> geometry->cell_shift);
+    return aside < all ? all - aside : geometry->slot_bytes;
+}
+
+/* Shares as they are now, for those lanes that have chunks, and for who wants room. */
+static void look_at_shares(struct spw_shard *shard, uint32_t lane)
+{
+    for (uint32_t i = 0; i < SPW_LANES; i++) {
+        if (shard->shares.used_bytes[i] == 0 && i != lane)
+            continue;
+        uint64_t shares = spw_load_relaxed(&shard->pool->ctl->space[i].shares);
+        shard->shares.of[i] =
+            (struct spw_share){SPW_SHARES_GUARANTEED(shares), SPW_SHARES_LARGEST(shares)};
+    }
+}
+
+/* Who wants room for how many bytes more, and what it offered along with that. */
+struct want {
+    uint32_t lane;
+    uint64_t bytes;
+    const uint64_t *protect;
+    const struct spw_slab_class *class; /* a cell of which is wanted */
+};
+
+static bool may_go(const struct spw_shard *shard, uint32_t slot, const struct want *want)
+{
+    uint32_t state = state_of(shard, slot);
+    return state == SPW_FREE || state == SPW_RETIRED ||
+           (state == SPW_READY && !spw_shard_is_held(shard, slot) &&
+            !(want->protect && spw_bitmap_has(want->protect, slot)));
+}
+
+/* The oldest READY slot of some lanes that is not protected, or SPW_NO_SLOT_ID. */
+static uint32_t oldest_of(const struct spw_shard *shard, const struct want *want, uint64_t lanes)
+{
     struct spw_order_walk walk;
     uint32_t slot;
-    spw_order_walk(&shard->recency, SPW_ALL_LANES, &walk);
+    spw_order_walk(&shard->recency, lanes, &walk);
     while ((slot = spw_order_next(&walk)) != SPW_NO_SLOT_ID)
-        if (state_of(shard, slot) == SPW_READY && !(protect && spw_bitmap_has(protect, slot)))
+        if (state_of(shard, slot) == SPW_READY && may_go(shard, slot, want))
             break;
+    return slot;
+}
+
+/* Some chunk could go, but for what is promised to spaces. */
+static void count_refusal(struct spw_shard *shard, const struct want *want)
+{
+    if (oldest_of(shard, want, SPW_ALL_LANES) != SPW_NO_SLOT_ID)
+        spw_shard_count(shard, SPW_WORKER_share_refused, 1);
+}
+
+/* The first step of @pick that has a victim; SPW_NO_SLOT_ID: none has. */
+static uint32_t first_of_steps(struct spw_shard *shard, const struct want *want,
+                               uint32_t (*pick)(const struct spw_shard *shard,
+                                                const struct want *want, uint64_t lanes))
+{
+    uint64_t room = room_bytes(shard), tried = 0;
+    uint32_t slot = SPW_NO_SLOT_ID;
+    if (shard->evictable == 0)
+        return SPW_NO_SLOT_ID;
+    look_at_shares(shard, want->lane);
+    for (uint32_t step = 0; step < SPW_SHARE_STEPS && slot == SPW_NO_SLOT_ID; step++) {
+        uint64_t lanes =
+            spw_shares_victims(&shard->shares, room, want->lane, want->bytes, step) & ~tried;
+        if (lanes != 0)
+            slot = pick(shard, want, lanes);
+        tried |= lanes;
+    }
     return slot;
 }
 
@@ -150,7 +216,7 @@ static void fill_slot(struct spw_shard *shard, uint32_t slot, const struct spw_c
         spw_below_slot_comes(shard, slot, key);
     spw_shard_change(shard, &copy, SPW_FILLING, key->key);
     shard->filling++;
-    shard->slabs.charged_bytes += spw_slab_charge(shard, chunk_bytes);
+    spw_shard_charge(shard, key->space, chunk_bytes, true);
 }
 
 static void evict(struct spw_shard *shard, uint32_t victim)
@@ -163,60 +229,47 @@ static void evict(struct spw_shard *shard, uint32_t victim)
     SPW_CRASH_POINT("shard.victim_retired");
 }
 
-static bool evict_one(struct spw_shard *shard, const uint64_t *protect)
+static bool evict_one(struct spw_shard *shard, const struct want *want)
 {
-    uint32_t victim = find_victim(shard, protect);
+    uint32_t victim = first_of_steps(shard, want, oldest_of);
     if (victim != SPW_NO_SLOT_ID)
         evict(shard, victim);
     return victim != SPW_NO_SLOT_ID;
 }
 
-/* Payload that resident chunks may take: what lies in quarantine is not there for them. */
-static uint64_t room_bytes(const struct spw_shard *shard)
-{
-    const struct spw_geometry *geometry = &shard->pool->geometry;
-    uint64_t all = (uint64_t)shard->capacity * geometry->slot_bytes;
-    uint64_t aside =
-        (uint64_t)shard->quarantine.slots.count * (geometry->slot_bytes >> geometry->cell_shift);
-    return aside < all ? all - aside : geometry->slot_bytes;
-}
-
 /* Retire what must go for so many bytes more. False: too little may go, and unless much is
- * protected nothing has. */
-static bool make_room(struct spw_shard *shard, uint64_t bytes, const uint64_t *protect)
+ * protected or promised nothing has. */
+static bool make_room(struct spw_shard *shard, const struct want *want)
 {
-    uint64_t limit = room_bytes(shard);
+    uint64_t limit = room_bytes(shard), bytes = want->bytes;
     if (shard->slabs.charged_bytes - shard->evictable_bytes + bytes > limit)
         return false;
-    while (shard->slabs.charged_bytes + bytes > limit)
-        if (!evict_one(shard, protect))
+    while (shard->slabs.charged_bytes + bytes > limit) {
+        if (!evict_one(shard, want)) {
+            count_refusal(shard, want);
             return false;
+        }
+    }
     return true;
 }
 
 /* Every FREE slot is being copied from, or in quarantine, and none is on its way: the whole reserve
  * lies with claims and the dead, which may last. Put one more behind it, so that nobody waits for a
  * slot until that ends. */
-static void replace_claimed(struct spw_shard *shard, const uint64_t *protect)
+static void replace_claimed(struct spw_shard *shard, const struct want *want)
 {
     if (shard->free.count + shard->quarantine.slots.count > 0 && shard->retired.count == 0)
-        evict_one(shard, protect);
+        evict_one(shard, want);
 }
 
 /* ---- slabs ----------------------------------------------------------------------------------- */
 
-static bool may_go(const struct spw_shard *shard, uint32_t slot, const uint64_t *protect)
-{
-    uint32_t state = state_of(shard, slot);
-    return state == SPW_FREE || state == SPW_RETIRED ||
-           (state == SPW_READY && !spw_shard_is_held(shard, slot) &&
-            !(protect && spw_bitmap_has(protect, slot)));
-}
-
-static bool slab_may_go(const struct spw_shard *shard, uint32_t slot, const uint64_t *protect)
+static bool slab_may_go(const struct spw_shard *shard, uint32_t slot, const struct want *want,
+                        uint64_t lanes)
 {
     for (uint32_t at = spw_slab_first(shard, slot); at < spw_slab_end(shard, slot); at++)
-        if (!may_go(shard, at, protect))
+        if (!may_go(shard, at, want) || (state_of(shard, at) == SPW_READY &&
+                                         !(lanes >> spw_order_lane(&shard->recency, at) & 1)))
             return false;
     return true;
 }
@@ -236,34 +289,41 @@ static bool on_its_way(const struct spw_shard *shard, const struct spw_slab_clas
            spw_load_relaxed(&shard->table.entry[class->asked].version) == class->asked_version;
 }
 
-/* No slab has a cell left for a chunk of this size: the oldest chunk makes one, alone where it is
- * of the size itself, else with all of its slab. */
-static void make_cell(struct spw_shard *shard, uint64_t chunk_bytes, const uint64_t *protect)
+/* The oldest READY slot that makes a cell: alone where it is of that size itself, else with all of
+ * its slab. */
+static uint32_t oldest_cell(const struct spw_shard *shard, const struct want *want, uint64_t lanes)
 {
-    struct spw_slab_class *class = spw_slab_class_of(shard, chunk_bytes);
-    if (!class || shard->evictable == 0 || on_its_way(shard, class))
-        return;
+    const struct spw_slab_class *class = want->class;
     struct spw_order_walk walk;
     uint32_t slot;
-    spw_order_walk(&shard->recency, SPW_ALL_LANES, &walk);
-    while ((slot = spw_order_next(&walk)) != SPW_NO_SLOT_ID) {
-        if (state_of(shard, slot) != SPW_READY || !may_go(shard, slot, protect))
-            continue;
-        bool alone = spw_slab_class_at(shard, slot) == class;
-        if (!alone && !slab_may_go(shard, slot, protect))
-            continue;
-        if (alone)
-            evict(shard, slot);
-        else
-            evict_slab(shard, slot);
-        class->asked = slot;
-        class->asked_version = spw_load_relaxed(&shard->table.entry[slot].version);
+    spw_order_walk(&shard->recency, lanes, &walk);
+    while ((slot = spw_order_next(&walk)) != SPW_NO_SLOT_ID)
+        if (state_of(shard, slot) == SPW_READY && may_go(shard, slot, want) &&
+            (spw_slab_class_at(shard, slot) == class || slab_may_go(shard, slot, want, lanes)))
+            break;
+    return slot;
+}
+
+/* No slab has a cell left for a chunk of this size: make one. */
+static void make_cell(struct spw_shard *shard, struct want *want, uint64_t chunk_bytes)
+{
+    struct spw_slab_class *class = spw_slab_class_of(shard, chunk_bytes);
+    if (!class || on_its_way(shard, class))
         return;
-    }
+    want->class = class;
+    uint32_t slot = first_of_steps(shard, want, oldest_cell);
+    if (slot == SPW_NO_SLOT_ID)
+        return;
+    if (spw_slab_class_at(shard, slot) == class)
+        evict(shard, slot);
+    else
+        evict_slab(shard, slot);
+    class->asked = slot;
+    class->asked_version = spw_load_relaxed(&shard->table.entry[slot].version);
 }
 
 /* A FREE slot for a chunk of this size, or SPW_NO_SLOT_ID. */
-static uint32_t find_slot(struct spw_shard *shard, uint64_t chunk_bytes, const uint64_t *protect)
+static uint32_t find_slot(struct spw_shard *shard, struct want *want, uint64_t chunk_bytes)
 {
     uint32_t slot = spw_slab_find(shard, chunk_bytes);
     if (slot == SPW_NO_SLOT_ID && free_some(shard) != 0)
@@ -271,9 +331,9 @@ static uint32_t find_slot(struct spw_shard *shard, uint64_t chunk_bytes, const u
     if (slot != SPW_NO_SLOT_ID)
         return slot;
     if (shard->pool->geometry.cell_shift == 0)
-        replace_claimed(shard, protect);
+        replace_claimed(shard, want);
     else
-        make_cell(shard, chunk_bytes, protect);
+        make_cell(shard, want, chunk_bytes);
     free_some(shard);
     return spw_slab_find(shard, chunk_bytes);
 }
@@ -310,8 +370,10 @@ enum spw_reserve_result spw_shard_give_slot(struct spw_shard *shard,
                                             uint64_t chunk_bytes, const uint64_t *protect,
                                             uint32_t *out_slot)
 {
-    uint32_t slot = find_slot(shard, chunk_bytes, protect);
-    if (slot == SPW_NO_SLOT_ID || !make_room(shard, spw_slab_charge(shard, chunk_bytes), protect))
+    struct want want = {spw_shard_lane(key->space), spw_slab_charge(shard, chunk_bytes), protect,
+                        NULL};
+    uint32_t slot = find_slot(shard, &want, chunk_bytes);
+    if (slot == SPW_NO_SLOT_ID || !make_room(shard, &want))
         return SPW_NO_SLOT;
     fill_slot(shard, slot, key, rank, chunk_bytes);
     *out_slot = slot;

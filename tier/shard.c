@@ -115,7 +115,7 @@ void spw_shard_retire(struct spw_shard *shard, uint32_t slot)
         shard->filling--;
     else if (!spw_shard_is_held(shard, slot))
         spw_shard_evictable(shard, copy.chunk_bytes, false);
-    shard->slabs.charged_bytes -= spw_slab_charge(shard, copy.chunk_bytes);
+    spw_shard_charge(shard, copy.space, copy.chunk_bytes, false);
     bool lost = spw_shard_cold_of(shard, slot) < 0;
     spw_shard_change(shard, &copy, SPW_RETIRED, NULL);
     spw_shard_unlist(shard, slot);

@@ -10,6 +10,7 @@
 #include "tier/lru.h"
 #include "tier/reclaim.h"
 #include "tier/shard.h"
+#include "tier/shares.h"
 #include "tier/slab.h"
 
 /* Records gathered, not yet published: the i-th will get position writer.tail + 1 + i. */
@@ -66,6 +67,7 @@ struct spw_shard {
     uint32_t slots;
     uint32_t evictable; /* READY chunks but the held */
     uint64_t evictable_bytes;
+    struct spw_shares shares; /* by lane: what each space uses, and may use */
     uint32_t filling; /* those of the resident; the others are READY         */
     uint32_t chain;   /* slot given or named by the last reserve             */
     uint64_t evicted;
@@ -76,6 +78,12 @@ static inline void spw_shard_count(struct spw_shard *shard, enum spw_worker_coun
                                    uint64_t amount)
 {
     spw_add_own(&shard->feed->counter[counter], amount);
+}
+
+/** The lane of recency that chunks of @space stand in, whatever shared memory says it is. */
+static inline uint32_t spw_shard_lane(uint32_t space)
+{
+    return space % SPW_LANES;
 }
 
 /** Entry of @slot without its key. */
@@ -107,6 +115,15 @@ static inline void spw_shard_evictable(struct spw_shard *shard, uint64_t chunk_b
     shard->evictable_bytes += came ? bytes : -bytes;
 }
 
+/** A chunk of @space came to or left the FILLING and READY ones. */
+static inline void spw_shard_charge(struct spw_shard *shard, uint32_t space, uint64_t chunk_bytes,
+                                    bool came)
+{
+    uint64_t bytes = spw_slab_charge(shard, chunk_bytes);
+    shard->slabs.charged_bytes += came ? bytes : -bytes;
+    shard->shares.used_bytes[spw_shard_lane(space)] += came ? bytes : -bytes;
+}
+
 /** 0 or -ENOMEM. */
 int spw_below_init(struct spw_shard *shard);
 void spw_below_fini(struct spw_shard *shard);
@@ -125,12 +142,6 @@ static inline uint32_t spw_shard_resident(const struct spw_shard *shard)
 static inline bool spw_shard_is_held(const struct spw_shard *shard, uint32_t slot)
 {
     return shard->below.held.count != 0 && shard->below.is_held[slot / 64] >> (slot % 64) & 1;
-}
-
-/** The lane of recency that chunks of @space stand in, whatever shared memory says it is. */
-static inline uint32_t spw_shard_lane(uint32_t space)
-{
-    return space % SPW_LANES;
 }
 
 /** Take live @slot out of the list it is in. */

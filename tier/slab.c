@@ -39,6 +39,11 @@ static uint64_t bytes_at(const struct spw_shard *shard, uint32_t slot)
     return spw_load_relaxed(&shard->table.entry[slot].chunk_bytes); /* likewise */
 }
 
+static uint32_t space_at(const struct spw_shard *shard, uint32_t slot)
+{
+    return SPW_PACKED_SPACE(spw_load_relaxed(&shard->table.entry[slot].packed)); /* likewise */
+}
+
 int spw_slabs_init(struct spw_shard *shard)
 {
     struct spw_slabs *slabs = &shard->slabs;
@@ -256,7 +261,7 @@ void spw_slabs_adopt(struct spw_shard *shard)
             slabs->used[slab] += !is_free(shard, slot);
             if (!is_ready(shard, slot))
                 continue;
-            slabs->charged_bytes += spw_slab_charge(shard, bytes_at(shard, slot));
+            spw_shard_charge(shard, space_at(shard, slot), bytes_at(shard, slot), true);
             spw_shard_evictable(shard, bytes_at(shard, slot), true);
         }
         if (slabs->used[slab] == 0) {

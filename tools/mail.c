@@ -7,17 +7,12 @@
 #include "tools/log.h"
 #include "tools/spaces.h"
 
-struct open_space_mail {
-    struct spw_space_record record;
-    uint32_t rank_worker[SPW_RANKS_MAX];
-};
-
 static int open_space(struct spw_ctl *ctl, const struct spw_geometry *geometry, uint32_t c,
                       const struct spw_mailbox *mail, char *text, size_t text_bytes)
 {
-    struct open_space_mail asked;
+    struct spw_open_space_mail asked;
     memcpy(&asked, mail->bytes, sizeof asked); /* once; only the copy is looked at */
-    int status = spw_spaces_open(ctl, geometry, &asked.record, asked.rank_worker, text, text_bytes);
+    int status = spw_spaces_open(ctl, geometry, &asked, text, text_bytes);
     if (status >= 0)
         spw_log(SPW_LOG_INFO, "client %u uses space %d, \"%.255s\"", c, status,
                 asked.record.fingerprint);
@@ -36,7 +31,7 @@ bool spw_mail_answer(struct spw_ctl *ctl, const struct spw_geometry *geometry, u
     uint64_t length = spw_load_relaxed(&mail->length_bytes);
     if (kind == SPW_MAIL_STOP)
         status = 0;
-    else if (kind == SPW_MAIL_OPEN_SPACE && length == sizeof(struct open_space_mail))
+    else if (kind == SPW_MAIL_OPEN_SPACE && length == sizeof(struct spw_open_space_mail))
         status = open_space(ctl, geometry, c, mail, text, sizeof text);
     else
         snprintf(text, sizeof text, "unknown request: kind %u, %llu bytes", kind,

@@ -59,15 +59,50 @@ int spw_spaces_check(const struct spw_geometry *geometry, const struct spw_space
     return 0;
 }
 
-static int check_asked(const struct spw_geometry *geometry, const struct spw_space_record *record,
-                       const uint32_t *rank_worker, char *text, size_t text_bytes)
+static int check_shares(uint64_t shares, char *text, size_t text_bytes)
 {
-    int status = spw_spaces_check(geometry, record, text, text_bytes);
-    for (uint32_t r = 0; !status && r < record->ranks; r++)
-        if (rank_worker[r] >= geometry->workers)
-            status = refuse(text, text_bytes, "a rank's worker", rank_worker[r], 0,
+    uint32_t guaranteed = SPW_SHARES_GUARANTEED(shares), largest = SPW_SHARES_LARGEST(shares);
+    if (largest > SPW_SHARES_ALL)
+        return refuse(text, text_bytes, "largest_permille", largest, 0, SPW_SHARES_ALL);
+    if (guaranteed > (largest ? largest : SPW_SHARES_ALL))
+        return refuse(text, text_bytes, "guaranteed_permille", guaranteed, 0,
+                      largest ? largest : SPW_SHARES_ALL);
+    return 0;
+}
+
+static int check_asked(const struct spw_geometry *geometry, const struct spw_open_space_mail *asked,
+                       char *text, size_t text_bytes)
+{
+    int status = spw_spaces_check(geometry, &asked->record, text, text_bytes);
+    if (!status)
+        status = check_shares(asked->shares, text, text_bytes);
+    for (uint32_t r = 0; !status && r < asked->record.ranks; r++)
+        if (asked->rank_worker[r] >= geometry->workers)
+            status = refuse(text, text_bytes, "a rank's worker", asked->rank_worker[r], 0,
                             geometry->workers - 1);
     return status;
+}
+
+/* What spaces other than @but are promised, in 1/1000. */
+static uint32_t promised(const struct spw_ctl *ctl, uint32_t but)
+{
+    uint32_t sum = 0;
+    for (uint32_t s = 0; s < SPW_SPACES_MAX; s++)
+        if (s != but && spw_load_relaxed(&ctl->space[s].ready)) /* only the daemon stores them */
+            sum += SPW_SHARES_GUARANTEED(spw_load_relaxed(&ctl->space[s].shares));
+    return sum;
+}
+
+/* No more than all there is can be promised. */
+static int check_promise(const struct spw_ctl *ctl, uint32_t s, uint64_t shares, char *text,
+                         size_t text_bytes)
+{
+    uint32_t others = promised(ctl, s), guaranteed = SPW_SHARES_GUARANTEED(shares);
+    if (others + guaranteed <= SPW_SHARES_ALL || guaranteed == 0)
+        return 0;
+    snprintf(text, text_bytes, "guaranteed_permille is %u, but others are promised %u of %u",
+             guaranteed, others, SPW_SHARES_ALL);
+    return -ENOSPC;
 }
 
 /* The same fingerprint must mean the same bytes: name the first thing that differs. */
@@ -148,10 +183,10 @@ static bool known(const struct spw_ctl *ctl, const char *fingerprint)
 }
 
 int spw_spaces_open(struct spw_ctl *ctl, const struct spw_geometry *geometry,
-                    const struct spw_space_record *record, const uint32_t *rank_worker, char *text,
-                    size_t text_bytes)
+                    const struct spw_open_space_mail *asked, char *text, size_t text_bytes)
 {
-    int status = check_asked(geometry, record, rank_worker, text, text_bytes);
+    const struct spw_space_record *record = &asked->record;
+    int status = check_asked(geometry, asked, text, text_bytes);
     if (status)
         return status;
     int s = find(ctl, record->fingerprint);
@@ -167,9 +202,13 @@ int spw_spaces_open(struct spw_ctl *ctl, const struct spw_geometry *geometry,
     else
         memset(space->rank_workers, 0, sizeof space->rank_workers);
     if (!status)
-        status = enter_ranks(space, rank_worker, record->ranks, text, text_bytes);
+        status = check_promise(ctl, (uint32_t)s, asked->shares, text, text_bytes);
+    if (!status)
+        status = enter_ranks(space, asked->rank_worker, record->ranks, text, text_bytes);
     if (status)
         return status;
+    if (!there || asked->shares != 0) /* relaxed: workers take them as they come */
+        spw_store_relaxed(&space->shares, asked->shares);
     if (!there) {
         space->record = *record;
         space->seal = seal_of(record);
@@ -214,8 +253,12 @@ int spw_spaces_keep(struct spw_ctl *ctl, const struct spw_geometry *geometry, ui
         return -EBADMSG;
     }
     struct spw_space_slot *space = &ctl->space[s];
+    uint64_t shares = spw_load_relaxed(&old->shares);
+    if (check_shares(shares, text, text_bytes) || check_promise(ctl, s, shares, text, text_bytes))
+        shares = 0; /* they are no part of what the chunks are */
     space->record = record;
     space->seal = seal_of(&record);
+    spw_store_relaxed(&space->shares, shares); /* published with ctl */
     for (uint32_t r = 0; r < SPW_RANKS_MAX; r++)
         spw_store_relaxed(&space->rank_workers[r], mask[r]); /* published with ctl */
     spw_store_relaxed(&space->ready, 1);                     /* likewise           */

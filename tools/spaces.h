@@ -15,20 +15,21 @@ int spw_spaces_check(const struct spw_geometry *geometry, const struct spw_space
                      char *text, size_t text_bytes);
 
 /**
- * Find or add the space that @record describes and enter @rank_worker[0..ranks).
+ * Find or add the space that @asked describes, enter its ranks' workers, and set its shares unless
+ * they are 0. @asked: a copy of one's own.
  *
  * @text  on failure, what differs or which value is out of range
  * Returns its number; -EINVAL values that make no sense, or the fingerprint of a space with another
- * geometry; -EBUSY a worker keeps parts of another rank of this space; -ENOSPC no room.
+ * geometry; -EBUSY a worker keeps parts of another rank of this space; -ENOSPC no room, or what is to
+ * be guaranteed is promised to others.
  */
 int spw_spaces_open(struct spw_ctl *ctl, const struct spw_geometry *geometry,
-                    const struct spw_space_record *record, const uint32_t *rank_worker, char *text,
-                    size_t text_bytes);
+                    const struct spw_open_space_mail *asked, char *text, size_t text_bytes);
 
 /**
  * Warm start: take @old, which another daemon's ctl held in place @s, over into a ctl that nobody
  * else sees yet. It is checked as if a client asked for it, against its seal, and against those
- * that were taken over before.
+ * that were taken over before; shares that can't be are dropped.
  *
  * 0, or -EBADMSG: damaged; @text says how.
  */

@@ -101,13 +101,12 @@ static struct spw_space *open_space(struct spw_client *client)
 /* The rig's daemon enters a space by hand; what is kept over a start was entered by a real one. */
 static void enter_again(uint32_t number)
 {
-    static const uint32_t workers[SPW_RANKS_MAX] = {0, 1};
     struct spw_pool *pool = &api.rig.daemon;
     struct spw_space_slot *space = &pool->ctl->space[number];
-    const struct spw_space_record record = space->record;
+    const struct spw_open_space_mail mail = {.record = space->record, .rank_worker = {0, 1}};
     char text[128] = "";
     memset(space, 0, sizeof *space);
-    fuzz_expect(spw_spaces_open(pool->ctl, &pool->geometry, &record, workers, text, sizeof text) ==
+    fuzz_expect(spw_spaces_open(pool->ctl, &pool->geometry, &mail, text, sizeof text) ==
                     (int)number,
                 "a space is entered");
 }

@@ -9,11 +9,6 @@
 #include <string.h>
 #include <unistd.h>
 
-struct open_space_mail {
-    struct spw_space_record record;
-    uint32_t rank_worker[SPW_RANKS_MAX];
-};
-
 /* ---- the daemon's part ----------------------------------------------------------------------- */
 
 void api_say(struct api *api, uint32_t k, enum spw_worker_phase phase)
@@ -23,7 +18,7 @@ void api_say(struct api *api, uint32_t k, enum spw_worker_phase phase)
     spw_store_release(&state->phase, phase);
 }
 
-static uint32_t open_space(struct spw_ctl *ctl, const struct open_space_mail *mail)
+static uint32_t open_space(struct spw_ctl *ctl, const struct spw_open_space_mail *mail)
 {
     uint32_t s = 0;
     while (spw_load_relaxed(&ctl->space[s].ready) &&
@@ -44,7 +39,7 @@ static void answer_mail(struct api *api)
     for (uint32_t c = 0; c < pool->geometry.clients && !api->mute; c++) {
         struct spw_mailbox *mail = &pool->client[c].head->mailbox;
         struct spw_reply *reply = &pool->ctl->reply[c];
-        struct open_space_mail asked;
+        struct spw_open_space_mail asked;
         uint64_t seq = spw_load_acquire(&mail->seq);
         if (seq == api->answered[c])
             continue;

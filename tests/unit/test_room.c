@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "tests/support/tiny_pool.h"
+#include "tier/counters.h"
 
 TestSuite(room, .timeout = 20);
 
@@ -103,5 +104,143 @@ Test(room, a_victim_is_told_of_while_it_is_ready_and_may_be_claimed)
         spw_shard_reclaim(shard, 0);
     }
     spw_shard_unclaim(shard, 0, first);
+    stop();
+}
+
+/* ---- shares of spaces ------------------------------------------------------------------------ */
+
+#define CHAT  0u
+#define BATCH 1u
+
+/* 20 chunks, two spaces. */
+static void start_shared(void)
+{
+    struct spw_geometry geometry = tiny_geometry(1, 1, 20, 24);
+    start(&geometry);
+    open_shard();
+}
+
+static void give(uint32_t space, uint32_t guaranteed_permille, uint32_t largest_permille)
+{
+    spw_store_relaxed(&tiny.pool.ctl->space[space].shares,
+                      SPW_SHARES(guaranteed_permille, largest_permille));
+}
+
+/* False: refused for lack of a slot. */
+static bool store_of(uint32_t space, uint64_t n)
+{
+    struct tiny_key key;
+    uint32_t slot;
+    if (spw_shard_reserve(shard, tiny_key(&key, space, n), 0, tiny.pool.geometry.slot_bytes, NULL,
+                          &slot) != SPW_RESERVED)
+        return false;
+    spw_shard_ready(shard, slot);
+    spw_shard_reclaim(shard, 0);
+    return true;
+}
+
+static void store_all(uint32_t space, uint64_t first, uint64_t count)
+{
+    for (uint64_t n = first; n < first + count; n++)
+        cr_assert(store_of(space, n), "space %u, key %lu", space, (unsigned long)n);
+}
+
+static uint32_t count_of(uint32_t space, uint64_t first, uint64_t count)
+{
+    uint32_t found = 0;
+    for (uint64_t n = first; n < first + count; n++) {
+        struct tiny_key key;
+        struct spw_entry_copy entry;
+        found += spw_shard_find(shard, tiny_key(&key, space, n)->digest, &entry) == 0;
+    }
+    return found;
+}
+
+static uint64_t refused(void)
+{
+    return spw_load_relaxed(&tiny.pool.feed[0]->counter[SPW_WORKER_share_refused]);
+}
+
+Test(room, without_shares_the_oldest_goes_whose_ever_it_is)
+{
+    start_shared();
+    store_all(CHAT, 1, 10);
+    store_all(BATCH, 1, 10);
+    store_all(BATCH, 11, 10);
+    cr_expect_eq(count_of(CHAT, 1, 10), 0);
+    cr_expect_eq(count_of(BATCH, 1, 20), 20);
+    stop();
+}
+
+Test(room, a_batch_job_without_end_leaves_what_is_guaranteed_to_another)
+{
+    start_shared();
+    give(CHAT, 500, 0);
+    store_all(CHAT, 1, 12);
+    store_all(BATCH, 1, 1000);
+    cr_expect_eq(count_of(CHAT, 1, 12), 10, "half of all, and what came last of it");
+    cr_expect_eq(count_of(CHAT, 3, 10), 10);
+    cr_expect_eq(count_of(BATCH, 991, 10), 10);
+    stop();
+}
+
+Test(room, what_is_guaranteed_and_not_used_is_there_for_others_until_it_is_wanted)
+{
+    start_shared();
+    give(CHAT, 500, 0);
+    store_all(BATCH, 1, 20);
+    cr_expect_eq(count_of(BATCH, 1, 20), 20);
+    store_all(CHAT, 1, 10);
+    cr_expect_eq(count_of(CHAT, 1, 10), 10);
+    store_all(CHAT, 11, 5); /* beyond it: age decides */
+    cr_expect_eq(count_of(BATCH, 1, 20), 5);
+    cr_expect_eq(count_of(CHAT, 1, 15), 15);
+    stop();
+}
+
+Test(room, who_has_more_than_its_largest_share_makes_room_first)
+{
+    start_shared();
+    give(BATCH, 0, 250);
+    store_all(CHAT, 1, 4);
+    store_all(BATCH, 1, 16); /* as long as nobody wants it */
+    cr_expect_eq(count_of(BATCH, 1, 16), 16);
+    store_all(CHAT, 5, 11);
+    cr_expect_eq(count_of(CHAT, 1, 15), 15, "the oldest are not the first to go");
+    cr_expect_eq(count_of(BATCH, 1, 16), 5);
+    store_all(BATCH, 17, 100);
+    cr_expect_eq(count_of(CHAT, 1, 15), 15);
+    store_all(CHAT, 16, 1); /* nobody has too much: the oldest there is */
+    cr_expect_eq(count_of(CHAT, 1, 16), 15);
+    stop();
+}
+
+Test(room, where_all_is_promised_to_others_a_store_is_refused_and_counted)
+{
+    start_shared();
+    give(CHAT, 1000, 0);
+    store_all(CHAT, 1, 20);
+    cr_expect_not(store_of(BATCH, 1));
+    cr_expect_eq(refused(), 1);
+    cr_expect_eq(count_of(CHAT, 1, 20), 20);
+    store_all(CHAT, 21, 5); /* its own make room for it */
+    cr_expect_eq(count_of(CHAT, 6, 20), 20);
+    cr_expect_eq(refused(), 1);
+    give(CHAT, 0, 1000);
+    cr_expect(store_of(BATCH, 1), "a change counts at once");
+    stop();
+}
+
+Test(room, shares_hold_for_what_was_there_before_the_worker)
+{
+    start_shared();
+    give(CHAT, 500, 0);
+    store_all(CHAT, 1, 10);
+    store_all(BATCH, 1, 10);
+    spw_shard_close(shard);
+    open_shard();
+    store_all(BATCH, 11, 100);
+    cr_expect_eq(count_of(CHAT, 1, 10), 10);
+    cr_expect_eq(count_of(BATCH, 101, 10), 10);
     stop();
 }

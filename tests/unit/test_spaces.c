@@ -10,6 +10,7 @@ TestSuite(spaces, .timeout = 20);
 static struct spw_ctl ctl;
 static struct spw_space_record record;
 static uint32_t rank_worker[SPW_RANKS_MAX];
+static uint64_t shares;
 static char text[96]; /* as large as a reply's */
 
 static const struct spw_geometry geometry = {.workers = 4, .slot_bytes = 1024};
@@ -18,6 +19,7 @@ static const struct spw_geometry geometry = {.workers = 4, .slot_bytes = 1024};
 static void begin(void)
 {
     memset(&ctl, 0, sizeof ctl);
+    shares = 0;
     memset(rank_worker, 0, sizeof rank_worker);
     rank_worker[1] = 1;
     record = (struct spw_space_record){
@@ -34,7 +36,9 @@ static void begin(void)
 static int open_space(void)
 {
     text[0] = 0;
-    return spw_spaces_open(&ctl, &geometry, &record, rank_worker, text, sizeof text);
+    struct spw_open_space_mail asked = {.record = record, .shares = shares};
+    memcpy(asked.rank_worker, rank_worker, sizeof asked.rank_worker);
+    return spw_spaces_open(&ctl, &geometry, &asked, text, sizeof text);
 }
 
 static void refused(int error, const char *words)
@@ -229,4 +233,74 @@ Test(spaces, sm8_workers_that_cant_be_are_not_kept, .init = begin_with_three)
     cr_expect_eq(keep(0), 0);
     cr_expect_eq(keep(2), -EBADMSG, "the same fingerprint twice");
     cr_expect(strstr(text, "fingerprint"), "%s", text);
+}
+
+/* ---- shares ---------------------------------------------------------------------------------- */
+
+static uint64_t shares_of(uint32_t space)
+{
+    return spw_load_relaxed(&ctl.space[space].shares);
+}
+
+Test(spaces, shares_out_of_range_are_refused_by_name, .init = begin)
+{
+    shares = SPW_SHARES(1001, 0);
+    refused(-EINVAL, "guaranteed_permille is 1001, must be 0 to 1000");
+    shares = SPW_SHARES(0, 1001);
+    refused(-EINVAL, "largest_permille is 1001, must be 0 to 1000");
+    shares = SPW_SHARES(301, 300);
+    refused(-EINVAL, "guaranteed_permille is 301, must be 0 to 300");
+    shares = SPW_SHARES(UINT32_MAX, UINT32_MAX);
+    refused(-EINVAL, "largest_permille is 4294967295");
+    cr_expect_eq(spw_load_relaxed(&ctl.space[0].ready), 0);
+}
+
+Test(spaces, who_says_shares_last_says_them_for_all, .init = begin)
+{
+    shares = SPW_SHARES(300, 0);
+    cr_assert_eq(open_space(), 0);
+    cr_expect_eq(shares_of(0), SPW_SHARES(300, 0));
+    shares = 0;
+    cr_assert_eq(open_space(), 0);
+    cr_expect_eq(shares_of(0), SPW_SHARES(300, 0), "as they are");
+    shares = SPW_SHARES(0, 1000);
+    cr_assert_eq(open_space(), 0);
+    cr_expect_eq(shares_of(0), SPW_SHARES(0, 1000));
+}
+
+Test(spaces, no_more_than_all_is_promised, .init = begin)
+{
+    shares = SPW_SHARES(600, 0);
+    cr_assert_eq(open_space(), 0);
+    strcpy(record.fingerprint, "another model");
+    shares = SPW_SHARES(401, 0);
+    refused(-ENOSPC, "guaranteed_permille is 401, but others are promised 600 of 1000");
+    shares = SPW_SHARES(400, 0);
+    cr_assert_eq(open_space(), 1);
+    strcpy(record.fingerprint, "a model");
+    shares = SPW_SHARES(601, 0);
+    refused(-ENOSPC, "guaranteed_permille is 601, but others are promised 400 of 1000");
+    cr_expect_eq(shares_of(0), SPW_SHARES(600, 0));
+    strcpy(record.fingerprint, "a third");
+    shares = SPW_SHARES(0, 100);
+    cr_assert_eq(open_space(), 2, "who asks for nothing is let in");
+}
+
+Test(spaces, a_warm_start_keeps_shares_that_can_be, .init = begin)
+{
+    struct spw_space_slot old[3];
+    for (uint32_t s = 0; s < 3; s++) {
+        snprintf(record.fingerprint, sizeof record.fingerprint, "model %u", s);
+        cr_assert_eq(open_space(), (int)s);
+        memcpy(&old[s], &ctl.space[s], sizeof old[s]);
+    }
+    memset(&ctl, 0, sizeof ctl);
+    spw_store_relaxed(&old[0].shares, SPW_SHARES(700, 900));
+    spw_store_relaxed(&old[1].shares, SPW_SHARES(2000, 0));
+    spw_store_relaxed(&old[2].shares, SPW_SHARES(301, 0));
+    for (uint32_t s = 0; s < 3; s++)
+        cr_assert_eq(spw_spaces_keep(&ctl, &geometry, s, &old[s], text, sizeof text), 0, "%s", text);
+    cr_expect_eq(shares_of(0), SPW_SHARES(700, 900));
+    cr_expect_eq(shares_of(1), 0, "out of range");
+    cr_expect_eq(shares_of(2), 0, "promised to another one");
 }
