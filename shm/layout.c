@@ -233,6 +233,7 @@ static const uint64_t layout_numbers[] = {
     AT(spw_feed_head, acked),
     AT(spw_feed_head, fenced),
     AT(spw_feed_head, space_generation),
+    AT(spw_feed_head, space_bytes),
     AT(spw_feed_head, promotions),
     AT(spw_feed_head, tier),
     AT(spw_feed_head, tier_text),

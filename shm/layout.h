@@ -248,6 +248,7 @@ struct spw_feed_head {
     spw_atomic64 acked[SPW_CLIENTS_MAX + 1];       /* generation of client c that is served here  */
     spw_atomic64 fenced[SPW_CLIENTS_MAX + 1];      /* step of client c that is void, and earlier  */
     spw_atomic64 space_generation[SPW_SPACES_MAX]; /* raised by a reset                        */
+    spw_atomic64 space_bytes[SPW_SPACES_MAX];      /* of host memory, that its chunks take     */
     struct spw_stream promotions;                  /* what is read from the tier below         */
     struct spw_tier_record tier[SPW_TIERS];
     /* why the tier below works otherwise than asked for, or not at all; NUL padded, for display */

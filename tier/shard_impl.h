@@ -120,8 +120,10 @@ static inline void spw_shard_charge(struct spw_shard *shard, uint32_t space, uin
                                     bool came)
 {
     uint64_t bytes = spw_slab_charge(shard, chunk_bytes);
+    uint64_t *used = &shard->shares.used_bytes[spw_shard_lane(space)];
     shard->slabs.charged_bytes += came ? bytes : -bytes;
-    shard->shares.used_bytes[spw_shard_lane(space)] += came ? bytes : -bytes;
+    *used += came ? bytes : -bytes;
+    spw_store_relaxed(&shard->feed->space_bytes[spw_shard_lane(space)], *used); /* to look at */
 }
 
 /** 0 or -ENOMEM. */

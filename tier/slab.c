@@ -255,6 +255,8 @@ static uint64_t size_there(const struct spw_shard *shard, uint32_t first)
 void spw_slabs_adopt(struct spw_shard *shard)
 {
     struct spw_slabs *slabs = &shard->slabs;
+    for (uint32_t space = 0; space < SPW_SPACES_MAX; space++)
+        spw_store_relaxed(&shard->feed->space_bytes[space], 0); /* a predecessor's */
     for (uint32_t slab = 0; slab < slabs->slabs; slab++) {
         uint32_t first = slab << shift_of(shard);
         for (uint32_t slot = first; slot < first + slots_a_slab(shard); slot++) {

@@ -1,6 +1,6 @@
 /*
- * spillway ls: the tiers of a pool and what they hold. Reads a few lines of each feed, whatever the
- * pool's size, and works when everybody is dead.
+ * spillway ls: the tiers of a pool, what they hold, and whose it is. Reads a few lines of each feed,
+ * whatever the pool's size, and works when everybody is dead.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,12 +8,13 @@
 #include "shm/alive.h"
 #include "tools/command.h"
 #include "tools/look.h"
+#include "tools/space_list.h"
 #include "tools/tiers.h"
 
 static void print_json(const struct spw_pool *pool, const struct spw_tiers_view *view)
 {
-    json_t *root = json_pack("{s:i, s:s, s:o}", "schema", 1, "pool", pool->path.name, "tiers",
-                             spw_tiers_json(view));
+    json_t *root = json_pack("{s:i, s:s, s:o, s:o}", "schema", 1, "pool", pool->path.name, "tiers",
+                             spw_tiers_json(view), "spaces", spw_space_list_json(pool));
     json_dumpf(root, stdout, JSON_INDENT(1));
     putchar('\n');
     json_decref(root);
@@ -23,7 +24,8 @@ int spw_cmd_ls(int argc, char *const *argv)
 {
     struct spw_pool_args args;
     struct spw_pool *pool;
-    int status = spw_pool_args_read(argc, argv, "the tiers of a pool, and what they hold", &args);
+    int status = spw_pool_args_read(argc, argv,
+                                    "the tiers of a pool, what they hold, and whose it is", &args);
     if (status >= 0)
         return status;
     status = spw_look_open("ls", &args, &pool);
@@ -36,10 +38,12 @@ int spw_cmd_ls(int argc, char *const *argv)
         return SPW_EXIT_FAILED;
     }
     spw_tiers_read(pool, view);
-    if (args.json)
+    if (args.json) {
         print_json(pool, view);
-    else
+    } else {
         spw_tiers_print(view);
+        spw_space_list_print(pool);
+    }
     fflush(stdout); /* whole, before words that go elsewhere */
     if (spw_lock_held(pool->lock_fd, SPW_LOCK_DAEMON) != 1) {
         fprintf(stderr,

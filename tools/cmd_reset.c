@@ -15,6 +15,7 @@
 #include "shm/lane.h"
 #include "tier/adopt.h"
 #include "tools/command.h"
+#include "tools/look.h"
 
 #define LIMIT_NS 10000000000ull /* for one worker: it may be coming up */
 #define NAP_US   500u
@@ -160,16 +161,6 @@ static bool is_wanted(const struct spw_pool *pool, uint32_t s, const struct rese
                                          sizeof pool->ctl->space[s].record.fingerprint) == 0);
 }
 
-/* A fingerprint as it may be shown: it came from a client. */
-static void plain_fingerprint(const struct spw_pool *pool, uint32_t s, char out[257])
-{
-    memcpy(out, pool->ctl->space[s].record.fingerprint, 256);
-    out[256] = 0;
-    for (char *letter = out; *letter; letter++)
-        if (*letter < ' ' || *letter == 127)
-            *letter = '?';
-}
-
 static void print(const struct spw_pool *pool, const bool *done, bool json)
 {
     json_t *spaces = json_array();
@@ -177,7 +168,7 @@ static void print(const struct spw_pool *pool, const bool *done, bool json)
     for (uint32_t s = 0; s < SPW_SPACES_MAX; s++) {
         if (!done[s])
             continue;
-        plain_fingerprint(pool, s, name);
+        spw_look_fingerprint(pool, s, name);
         if (json)
             json_array_append_new(spaces,
                                   json_pack("{s:i, s:s}", "space", (int)s, "fingerprint", name));

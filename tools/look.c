@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 int spw_look_open(const char *command, const struct spw_pool_args *args, struct spw_pool **out_pool)
 {
@@ -40,6 +41,17 @@ void spw_look_label(const struct spw_client_head *head, char out_label[48])
         out_label[i] = letter == 0 || (letter >= ' ' && letter < 127) ? letter : '?';
     }
     out_label[sizeof head->label - 1] = 0;
+}
+
+void spw_look_fingerprint(const struct spw_pool *pool, uint32_t s,
+                          char out_text[SPW_LOOK_FINGERPRINT_BYTES])
+{
+    const uint32_t last = SPW_LOOK_FINGERPRINT_BYTES - 1;
+    memcpy(out_text, pool->ctl->space[s].record.fingerprint, last);
+    out_text[last] = 0;
+    for (char *letter = out_text; *letter; letter++)
+        if (*letter < ' ' || *letter > '~')
+            *letter = '?';
 }
 
 const char *spw_look_duration(uint64_t ns, char out_text[SPW_LOOK_DURATION_BYTES])

@@ -17,6 +17,12 @@ void spw_look_close(struct spw_pool *pool);
 /** A client's label, copied once, closed and cleaned of what is no plain letter. */
 void spw_look_label(const struct spw_client_head *head, char out_label[48]);
 
+#define SPW_LOOK_FINGERPRINT_BYTES 257
+
+/** A space's fingerprint, likewise. @s is below SPW_SPACES_MAX. */
+void spw_look_fingerprint(const struct spw_pool *pool, uint32_t s,
+                          char out_text[SPW_LOOK_FINGERPRINT_BYTES]);
+
 #define SPW_LOOK_DURATION_BYTES 24
 
 /** "12 us", "250 ms", "1.3 s", "240 s"; returns @out_text. */

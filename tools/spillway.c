@@ -18,7 +18,7 @@ struct command {
 
 static const struct command commands[] = {
     {"stat", spw_cmd_stat, "what a pool holds, does and counts"},
-    {"ls", spw_cmd_ls, "the tiers of a pool, and what they hold"},
+    {"ls", spw_cmd_ls, "the tiers of a pool, what they hold, and whose it is"},
     {"explain", spw_cmd_explain, "why a client's last requests were loaded, computed or deferred"},
     {"fsck", spw_cmd_fsck, "audit a pool, living or dead, and say what is damaged"},
     {"check", spw_cmd_check, "could a pool start on this host, and what would hamper it"},

@@ -67,6 +67,8 @@ int actor_space(struct actor *actor)
         .rank_worker = config->worker,
         .fingerprint = config->fingerprint,
         .max_recompute_pending_tokens = config->budget,
+        .guaranteed_permille = config->guaranteed_permille,
+        .largest_permille = config->largest_permille,
     };
     return spw_space_open(actor->client, &space, &actor->space, actor->text, sizeof actor->text);
 }

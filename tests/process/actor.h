@@ -28,6 +28,7 @@ struct actor_config {
     uint64_t nominal_bytes;
     int64_t budget;
     uint32_t changes;
+    uint32_t guaranteed_permille, largest_permille;
 };
 
 struct actor {
