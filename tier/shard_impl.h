@@ -68,8 +68,8 @@ struct spw_shard {
     uint32_t evictable; /* READY chunks but the held */
     uint64_t evictable_bytes;
     struct spw_shares shares; /* by lane: what each space uses, and may use */
-    uint32_t filling; /* those of the resident; the others are READY         */
-    uint32_t chain;   /* slot given or named by the last reserve             */
+    uint32_t filling;         /* those of the resident; the others are READY         */
+    uint32_t chain;           /* slot given or named by the last reserve             */
     uint64_t evicted;
     uint64_t stored;
 };

@@ -299,7 +299,8 @@ Test(spaces, a_warm_start_keeps_shares_that_can_be, .init = begin)
     spw_store_relaxed(&old[1].shares, SPW_SHARES(2000, 0));
     spw_store_relaxed(&old[2].shares, SPW_SHARES(301, 0));
     for (uint32_t s = 0; s < 3; s++)
-        cr_assert_eq(spw_spaces_keep(&ctl, &geometry, s, &old[s], text, sizeof text), 0, "%s", text);
+        cr_assert_eq(spw_spaces_keep(&ctl, &geometry, s, &old[s], text, sizeof text), 0, "%s",
+                     text);
     cr_expect_eq(shares_of(0), SPW_SHARES(700, 900));
     cr_expect_eq(shares_of(1), 0, "out of range");
     cr_expect_eq(shares_of(2), 0, "promised to another one");
