@@ -142,7 +142,8 @@ static int stub_poll(struct spw_cold *stub, uint64_t now_ns, struct spw_cold_eve
         if (stub->chunk[id].held && stub->events < 200)
             tell(stub, SPW_COLD_FOUND, id, 0, NULL);
     stub->found = true;
-    for (int t = 0; !stub->never && t < 64; t++)
+    bool ends = !stub->never && !spw_load_acquire(&stub->held_back);
+    for (int t = 0; ends && t < 64; t++)
         if (stub->transfer[t].open && stub->transfer[t].due_ns <= now_ns)
             end(stub, &stub->transfer[t]);
     int count = stub->events < (uint32_t)max ? (int)stub->events : max;
@@ -204,7 +205,8 @@ static int stub_reset(struct spw_cold *stub, const uint64_t space[2], void *tag)
 static uint64_t stub_due(struct spw_cold *stub, uint64_t now_ns)
 {
     uint64_t due = stub->events ? now_ns : UINT64_MAX;
-    for (int t = 0; t < 64; t++)
+    bool ends = !spw_load_acquire(&stub->held_back);
+    for (int t = 0; ends && t < 64; t++)
         if (stub->transfer[t].open && stub->transfer[t].due_ns < due)
             due = stub->transfer[t].due_ns;
     return due;
@@ -253,11 +255,11 @@ int stub_cold_open(void *ctx, const struct spw_cold_listener *listener, void (*w
         .close = stub_close,
     };
     struct spw_cold *stub = ctx;
-    (void)wake;
-    (void)wake_ctx;
     if (stub->absent)
         return spw_fail(err, -EBUSY, "somebody else has it");
     stub->listener = *listener;
+    stub->wake = wake;
+    stub->wake_ctx = wake_ctx;
     stub->found = false;
     stub->opens++;
     *out_cold = (struct spw_cold_handle){.ops = &ops, .cold = stub};

@@ -4,6 +4,7 @@
  * A tier below in memory, on whatever clock poll is told: as slow, small, late or failing as a test
  * says. What it holds outlives the worker that opened it, as a medium does.
  */
+#include "shm/atomic.h"
 #include "tier/cold.h"
 
 #define STUB_CHUNKS 2048u
@@ -34,8 +35,9 @@ struct spw_cold {
     int put_status, get_status; /* of ends                                            */
     bool never;                 /* no transfer ends                                     */
     bool down;
-    bool absent;      /* it can't be opened                               */
-    bool reset_waits; /* resets don't end                                     */
+    bool absent;            /* it can't be opened                               */
+    bool reset_waits;       /* resets don't end                                     */
+    spw_atomic32 held_back; /* 1: no transfer ends, and none is due; any thread clears it */
     /* what the test reads */
     uint32_t puts, gets, in_flight, held, opens;
     bool summed; /* the last put came with a checksum: .sum */
@@ -43,6 +45,8 @@ struct spw_cold {
     char order[64]; /* of transfers that were taken: p or g; the first 63 */
     /* its own */
     struct spw_cold_listener listener;
+    void (*wake)(void *ctx); /* the worker's */
+    void *wake_ctx;
     uint64_t now_ns, free_ns, age;
     bool found;
     struct stub_chunk chunk[STUB_CHUNKS];

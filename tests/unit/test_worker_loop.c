@@ -1,9 +1,12 @@
 /* The worker's loop: sleeping, being woken, stopping, going home. */
+#include "tests/support/stub_cold.h"
 #include "tests/support/worker_rig.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -102,6 +105,69 @@ Test(worker_loop, a_sleeping_worker_is_woken_and_an_idle_one_costs_nothing)
     pthread_join(thread, NULL);
     cr_expect(run_status == 0);
     cr_expect(rig_count(&rig, 0, SPW_WORKER_sleeps) > 20);
+    rig_close(&rig);
+}
+
+static void store_one(uint64_t key)
+{
+    struct spw_done done;
+    cr_assert(rig_reserve(&rig, &one, 0, key, 1));
+    ring(&one);
+    cr_assert(wait_done(&one, &done));
+    cr_assert(rig_run(&rig, &one, 0, SPW_CMD_STORE, done.ticket, 1, 0));
+    ring(&one);
+    cr_assert(wait_done(&one, &done));
+}
+
+static void await_count(enum spw_worker_counter counter, uint64_t count)
+{
+    for (uint64_t until = rig_now(&rig) + 10 * RIG_SECOND;
+         rig_count(&rig, 0, counter) < count && rig_now(&rig) < until;)
+        sleep_ms(1);
+    cr_assert_geq(rig_count(&rig, 0, counter), count);
+}
+
+static int by_size(const void *a, const void *b)
+{
+    return (*(const uint64_t *)a > *(const uint64_t *)b) -
+           (*(const uint64_t *)a < *(const uint64_t *)b);
+}
+
+/* A tick is 100 ms: who is not woken is late by half of that in the middle. */
+Test(worker_loop, a_tier_below_wakes_a_sleeping_worker)
+{
+    static struct spw_cold stub;
+    enum { ROUNDS = 15 };
+    uint64_t took_ns[ROUNDS];
+    pthread_t thread;
+    rig_open(&rig,
+             &(struct rig_config){
+                 .capacity = 40,
+                 .cold_chunks = STUB_CHUNKS,
+                 .below = &stub,
+                 .cold_policy = {.admit_sightings = 1, .queue_chunks = 64, .promote_percent = 100},
+                 .real_clock = true});
+    cr_assert(pthread_create(&thread, NULL, run, rig.worker[0]) == 0);
+    attach_to_running(&one);
+    for (uint64_t i = 0; i < ROUNDS; i++) {
+        spw_store_release(&stub.held_back, 1);
+        store_one(i);
+        await_count(SPW_WORKER_cold_wanted, i + 1);
+        uint64_t sleeps = rig_count(&rig, 0, SPW_WORKER_sleeps);
+        await_count(SPW_WORKER_sleeps, sleeps + 1);
+        cr_assert_eq(rig_count(&rig, 0, SPW_WORKER_cold_written), i);
+        uint64_t begin_ns = rig_now(&rig);
+        spw_store_release(&stub.held_back, 0);
+        stub.wake(stub.wake_ctx);
+        while (rig_count(&rig, 0, SPW_WORKER_cold_written) == i &&
+               rig_now(&rig) < begin_ns + RIG_SECOND)
+            sched_yield();
+        took_ns[i] = rig_now(&rig) - begin_ns;
+    }
+    qsort(took_ns, ROUNDS, sizeof *took_ns, by_size);
+    cr_expect_lt(took_ns[ROUNDS / 2], 20000000, "%lu ns", (unsigned long)took_ns[ROUNDS / 2]);
+    ring_stop();
+    pthread_join(thread, NULL);
     rig_close(&rig);
 }
 
