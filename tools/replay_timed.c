@@ -261,6 +261,18 @@ static void pause_until_due(const struct spw_timed *timed)
         usleep((useconds_t)(pause_ns / 1000));
 }
 
+/* A store that is reserved and never run would make others wait until that expires. */
+static int end_jobs(struct spw_timed *timed)
+{
+    int status = 0;
+    while (!status && timed->jobs) {
+        status = spw_timed_reap(timed);
+        if (timed->jobs)
+            usleep((useconds_t)(STEP_MIN_NS / 1000));
+    }
+    return status;
+}
+
 /* ---- begin and end --------------------------------------------------------------------------- */
 
 static int timed_open(struct spw_timed *timed)
@@ -345,6 +357,8 @@ int spw_replay_timed(const struct spw_replay_seat *seat, struct spw_replay_resul
         if (!status)
             pause_until_due(timed);
     }
+    if (!status)
+        status = end_jobs(timed);
     if (!status)
         status = take_results(timed, out_result);
     timed_close(timed);
