@@ -235,6 +235,8 @@ static int read_workers(const struct replay *replay, struct spw_replay_workers *
         out->busy_ns += spw_load_relaxed(&feed->counter[SPW_WORKER_store_busy_ns]);
         out->awaited_stores += spw_load_relaxed(&feed->counter[SPW_WORKER_awaited_stored]);
         out->overtaking_stores += spw_load_relaxed(&feed->counter[SPW_WORKER_overtaken]);
+        out->from_below += spw_load_relaxed(&feed->counter[SPW_WORKER_promoted]) -
+                           spw_load_relaxed(&feed->counter[SPW_WORKER_promote_unread]);
         out->restarts += spw_load_relaxed(&pool->ctl->worker[k].restarts);
     }
     if (status)

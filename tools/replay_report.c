@@ -30,7 +30,7 @@ bool spw_replay_report(const struct spw_replay_options *options, const char *pol
         .blocks = sums->blocks,
         .hit_blocks = sums->hit_blocks,
         .resident_blocks = sums->resident_blocks,
-        .below_blocks = sums->below_blocks,
+        .below_blocks = options->cache_only ? sums->below_blocks : workers->from_below,
         .deferred_requests = sums->deferred_requests,
         .recomputed_tokens = sums->recomputed_tokens,
         .waits_hit = sums->waits_hit,

@@ -14,6 +14,7 @@ struct spw_replay_workers {
     uint64_t restarts;
     uint64_t awaited_stores;    /* chunks stored that somebody awaited when their copy began */
     uint64_t overtaking_stores; /* copies that began before that of an older store */
+    uint64_t from_below;        /* chunks that came up and were not let go of unread */
 };
 
 /**

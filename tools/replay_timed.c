@@ -7,7 +7,8 @@
  * the oldest request that can go on, finished prompts are offered for store.
  *
  * Which deferred requests to look at is told by spw_woken() alone. One that it named is asked again
- * once nothing that it waits for pends any more; up to then the wait goes on, marks and all.
+ * once nothing that it waits for pends any more; up to then the wait goes on, marks and all. Over a
+ * tier below it is asked at once: a chunk that won't come up pends for everybody but this request.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -148,9 +149,11 @@ static int take_names(struct spw_timed *timed)
     return count;
 }
 
-/* 1 if something that @request waits for still pends, 0, or -errno. */
-static int still_pends(struct spw_timed_request *request)
+/* 1 if something that @request waits for still pends, 0 if not or if that can't be told, or -errno. */
+static int still_pends(const struct spw_timed *timed, struct spw_timed_request *request)
 {
+    if (timed->seat->options->nvme_dir[0])
+        return 0;
     for (; request->pends < request->pends_end; request->pends++) {
         uint8_t verdict;
         int status = spw_request_probe(request->request, 0, request->pends, 1, &verdict);
@@ -167,7 +170,7 @@ static int wake(struct spw_timed *timed, int64_t now_ns)
          i = timed->engine.requests[i].younger) {
         if (!timed->request[i].named)
             continue;
-        status = still_pends(&timed->request[i]);
+        status = still_pends(timed, &timed->request[i]);
         if (status != 0)
             continue;
         timed->request[i].named = false;

@@ -163,6 +163,7 @@ static json_t *timed(const char *budget)
     cr_expect_eq(value(root, "wrong_bytes"), 0);
     cr_expect_gt(value(root, "verified_chunks"), 0);
     cr_expect_gt(value(root, "hit_blocks"), 0);
+    cr_expect_eq(value(root, "below_blocks"), 0);
     cr_expect_gt(value(root, "ttft_mean_s"), 0);
     return root;
 }
@@ -178,6 +179,29 @@ Test(process_replay, timed_verifies_every_byte_waits_and_with_a_budget_recompute
     cr_expect_gt(value(cut, "recomputed_tokens"), 0);
     json_decref(wait);
     json_decref(cut);
+}
+
+/* Memory has few free slots for what is asked up: many a chunk doesn't come, and nobody waits for it for
+ * ever. */
+Test(process_replay, timed_over_a_tier_below_ends_and_loads_from_there_what_memory_lost)
+{
+    char below[SUPPORT_PATH_BYTES];
+    cr_assert_eq(support_shm_dir(below), 0);
+    const char *args[] = {
+        "--generate", "--max-requests",  "120",  "--speed",           "60",  "--workers",
+        "2",          "--schedulers",    "3",    "--capacity-chunks", "200", "--gpu-cache-tokens",
+        "0",          "--payload-bytes", "4096", "--nvme-dir",        below, "--json",
+        NULL};
+    int status = replay(args);
+    cr_assert_eq(status, 0, "%d: %s", status, out);
+    json_t *root = last_object();
+    cr_expect_eq(value(root, "requests"), 120);
+    cr_expect_eq(value(root, "wrong_bytes"), 0);
+    cr_expect_eq(value(root, "verified_chunks"), value(root, "hit_blocks"), "%s", out);
+    cr_expect_gt(value(root, "below_blocks"), 100, "%s", out);
+    cr_expect_leq(value(root, "below_blocks"), value(root, "hit_blocks"), "%s", out);
+    cr_expect_lt(value(root, "wait_p99_s"), 480, "8 s by the clock, %s", out);
+    json_decref(root);
 }
 
 static bool is_empty(void *ctx)
