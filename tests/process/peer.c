@@ -13,6 +13,8 @@
  *   random SEED RANGE STORES ROUNDS   that many rounds on keys 0..RANGE-1, STORES of 100 are stores
  *   survive SEED RANGE MS       the same for that long, while workers die: only lost answers and
  *                               wrong bytes are failures
+ *   steady SEED RANGE           say "ready C", then the same until SIGUSR1, waiting for what comes up;
+ *                               any error is a failure
  *   storm SEED REQUESTS         requests of 8 chunks: look up, load, store what is missing
  *   scribble SEED MS            say "ready C", then write noise over all of client.C, for that long
  *   write ctl|feed|feed1        write into a mapping that is read-only
@@ -35,6 +37,7 @@
 
 #define STORM_CHUNKS 8u
 #define OUTLIVE_S    3u
+#define STEADY_MS    20000u /* longest wait of a load */
 
 extern char **environ;
 
@@ -190,6 +193,45 @@ static int survive(char *const *argv)
     return loaded == 0 || stored == 0;
 }
 
+static bool is_told(int signal)
+{
+    sigset_t set;
+    return sigpending(&set) == 0 && sigismember(&set, signal) == 1;
+}
+
+static int load_in_time(uint64_t key)
+{
+    uint64_t until = actor_now_ms() + STEADY_MS;
+    int n;
+    while ((n = actor_load(&actor, key, 1)) == -EAGAIN && actor_now_ms() < until)
+        usleep(500);
+    return n;
+}
+
+static int steady(char *const *argv)
+{
+    uint64_t seed = number(argv, 0), range = number(argv, 1), loaded = 0, stored = 0;
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGUSR1);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    tell("ready %u", own_number());
+    while (!is_told(SIGUSR1)) {
+        uint64_t key = draw(&seed) % range;
+        bool is_store = draw(&seed) % 2;
+        int n = is_store ? actor_store(&actor, key, 1) : load_in_time(key);
+        if (n < 0) {
+            tell("%s of key %" PRIu64 ": %d", is_store ? "store" : "load", key, n);
+            return 1;
+        }
+        stored += is_store && n > 0;
+        loaded += !is_store && n > 0;
+        usleep(200);
+    }
+    tell("loaded %" PRIu64 " stored %" PRIu64, loaded, stored);
+    return loaded == 0 || stored == 0;
+}
+
 static int storm(char *const *argv)
 {
     uint64_t seed = number(argv, 0), requests = number(argv, 1), refused = 0;
@@ -283,7 +325,7 @@ static const struct {
 } commands[] = {
     {"hold", hold},          {"store", store},     {"load", load},         {"pin", pin},
     {"random", mix},         {"survive", survive}, {"storm", storm},       {"fork", fork_and_stay},
-    {"exec", exec_and_stay}, {"hang", hang},       {"scribble", scribble},
+    {"exec", exec_and_stay}, {"hang", hang},       {"scribble", scribble}, {"steady", steady},
 };
 
 int main(int argc, char **argv)
