@@ -14,6 +14,9 @@
  *             more than was counted: who died between retiring and counting. At a quiet point a
  *             client of its own looks up every key: a READY chunk that isn't a HIT, or can't be
  *             loaded, is lost too
+ *   below     with a tier below a lookup brings chunks up, which makes others go: what a quiet look
+ *             misses may have been evicted since, and what it finds need not be READY before. Its
+ *             own bytes are never corrupt, whoever dies, and some of them are used
  *   wrong     chunks loaded whose bytes are not those of their key, space and rank
  *   leaked    copying bits of anybody and pin bits of living clients, once nobody does anything;
  *             stuck: entries FILLING or RETIRED then
@@ -43,6 +46,7 @@ struct torture_options {
     uint32_t workers, clients, slots;
     uint32_t victims; /* bits of enum torture_role */
     uint32_t bounds;  /* deaths of each role to measure; 0: torture */
+    bool below;       /* with a tier below */
     bool json;
 };
 
@@ -68,6 +72,7 @@ struct torture_shard {
 
 struct torture_findings {
     uint64_t kills, stops, restarts, sweeps, checked, wrong, lost, leaked_pins, stuck, lost_answers;
+    uint64_t promoted;                 /* chunks that came up from a tier below */
     uint64_t unexpected, uneven, slow; /* slow: recoveries beyond their limit */
     uint64_t deaths[TORTURE_ROLES];
     uint64_t worst_ms[TORTURE_ROLES];
@@ -95,6 +100,7 @@ struct torture_worker {
 struct torture {
     struct torture_options options;
     struct proc_pool pool;
+    char below[SUPPORT_PATH_BYTES]; /* "": no tier below */
     char board_path[SUPPORT_PATH_BYTES + 16];
     struct torture_board *board;
     struct torture_client client[TORTURE_CLIENTS_MAX];

@@ -23,6 +23,7 @@ enum torture_found {
     TORTURE_RIGHT = 1,
     TORTURE_WRONG = 2,
     TORTURE_FAILED = 3, /* a HIT that couldn't be loaded */
+    TORTURE_UNASKED = 4,
 };
 
 struct torture_line {
@@ -40,7 +41,8 @@ struct torture_line {
 struct torture_board {
     alignas(64) spw_atomic64 pause; /* not 0: its number; clients rest outside steps          */
     spw_atomic64 quit;
-    spw_atomic64 keys; /* keys that clients choose from                             */
+    spw_atomic64 keys;   /* keys that clients choose from                             */
+    spw_atomic64 one_in; /* sweeps ask for one key of so many                         */
     spw_atomic32 found[TORTURE_SPACES][TORTURE_KEYS_MAX];
     struct torture_line line[TORTURE_CLIENTS_MAX + 1]; /* the last one: of sweeps */
 };

@@ -35,7 +35,7 @@ static struct {
     uint32_t at;              /* the space in use */
     uint32_t next;            /* block */
     uint64_t dawdle_ms;       /* when next */
-    bool must_attach;
+    bool must_attach, sweeps;
 } me;
 
 static uint64_t below(uint64_t n)
@@ -347,7 +347,7 @@ static int wait_for(struct spw_request *request, struct load *load)
 static int load(struct spw_request *request, uint64_t first)
 {
     struct load load[JOBS];
-    int loads = below(4) ? wait_for(request, load) : look_up(request, load);
+    int loads = me.sweeps || below(4) ? wait_for(request, load) : look_up(request, load);
     int worst = loads > 0 ? gather_answers(load, loads) : 0;
     for (int i = 0; worst != -ETIMEDOUT && i < loads; i++) {
         int rc = run_load(&load[i], first);
@@ -431,6 +431,7 @@ static enum torture_found look_at(uint64_t key)
 
 static int sweep(const struct actor_config *config)
 {
+    uint64_t one_in = spw_load_relaxed(&me.board->one_in);
     attach(config);
     me.dawdle_ms = UINT64_MAX;
     for (uint32_t s = 0; s < spaces(); s++) {
@@ -438,7 +439,8 @@ static int sweep(const struct actor_config *config)
         me.actor.space = me.space[s];
         me.actor.config.ranks = s + 1;
         for (uint32_t key = 1; key < TORTURE_KEYS_MAX; key++)
-            spw_store_relaxed(&me.board->found[s][key], look_at(key));
+            spw_store_relaxed(&me.board->found[s][key],
+                              below(one_in) == 0 ? look_at(key) : TORTURE_UNASKED);
     }
     actor_close(&me.actor);
     return 0;
@@ -472,12 +474,12 @@ int main(int argc, char **argv)
     if (argc < 7 || !(me.board = map_board(argv[3])))
         return 2;
     struct actor_config config = {.dir = argv[1], .name = argv[2], .label = argv[4]};
-    bool sweeps = strcmp(argv[4], "sweep") == 0;
+    me.sweeps = strcmp(argv[4], "sweep") == 0;
     me.seed = strtoull(argv[5], NULL, 10);
-    me.number = (uint32_t)(sweeps ? below(TORTURE_CLIENTS_MAX) : strtoul(argv[4], NULL, 10));
-    me.line = &me.board->line[sweeps ? TORTURE_CLIENTS_MAX : me.number];
+    me.number = (uint32_t)(me.sweeps ? below(TORTURE_CLIENTS_MAX) : strtoul(argv[4], NULL, 10));
+    me.line = &me.board->line[me.sweeps ? TORTURE_CLIENTS_MAX : me.number];
     me.workers = (uint32_t)strtoul(argv[6], NULL, 10);
     if (argc > 7)
         arm(argv[7]);
-    return sweeps ? sweep(&config) : live(&config);
+    return me.sweeps ? sweep(&config) : live(&config);
 }

@@ -22,6 +22,7 @@ static void help(void)
          "  --victims LIST  of worker,client,daemon,everything (all of them)\n"
          "  --bounds N      instead: N deaths of each victim one by one, 1 to 200, and a table of\n"
          "                  how long each took to recover from\n"
+         "  --below         a tier below in a folder of its own, 8 MiB large\n"
          "  --json          the last line is one JSON object\n"
          "  --help          print this");
 }
@@ -93,6 +94,8 @@ int torture_options_parse(int argc, char **argv, struct torture_options *out)
         }
         if (strcmp(argv[i], "--json") == 0) {
             out->json = true;
+        } else if (strcmp(argv[i], "--below") == 0) {
+            out->below = true;
         } else if (strcmp(argv[i], "--victims") == 0) {
             if (!read_victims(argv[++i], &out->victims))
                 return 2;

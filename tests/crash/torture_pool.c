@@ -12,9 +12,11 @@
 
 #include "shm/alive.h"
 #include "tests/crash/torture.h"
+#include "tier/counters.h"
 #include "tools/command.h"
 
 #define NARROW_KEYS 24u
+#define SWEEP_BELOW 16u /* what is below takes a read, and takes something else's slot */
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SLOWER 4u
@@ -226,6 +228,26 @@ void torture_continue(struct torture *torture)
     torture_tick(torture);
 }
 
+/* Small enough that chunks go from there, too. */
+static bool add_below(struct torture *torture, struct proc_config *config)
+{
+    if (support_shm_dir(torture->below) < 0)
+        return false;
+    const char *more[] = {"--nvme-dir",
+                          torture->below,
+                          "--nvme-bytes",
+                          "8MiB",
+                          "--nvme-promote-share",
+                          "75",
+                          "--nvme-promote-hold",
+                          "200ms",
+                          "--io-quarantine",
+                          "500ms",
+                          NULL};
+    memcpy(config->more + 2, more, sizeof more);
+    return true;
+}
+
 bool torture_open(struct torture *torture, const struct torture_options *options)
 {
     memset(torture, 0, sizeof *torture);
@@ -242,12 +264,15 @@ bool torture_open(struct torture *torture, const struct torture_options *options
         .update_records = 64,
         .lane_slots = 32,
         .more = {"--fence-limit", options->seed % 2 ? "200ms" : "1h", NULL}};
+    if (options->below && !add_below(torture, &config))
+        return false;
     proc_open(&torture->pool, &config);
     setenv("SPW_CRASH_WORKERS", torture->pool.dir, 1);
     proc_spawn(&torture->pool);
     if (proc_await(&torture->pool) || !open_board(torture))
         return false;
     spw_store_relaxed(&torture->board->keys, NARROW_KEYS);
+    spw_store_relaxed(&torture->board->one_in, options->below ? SWEEP_BELOW : 1);
     for (uint32_t k = 0; k < options->workers; k++)
         torture_look(torture, k);
     torture_start_clients(torture);
@@ -265,6 +290,21 @@ static void end_clients(struct torture *torture)
         fprintf(stderr, "torture: client %u ended with %d\n", i, status);
         torture->found.unexpected++;
     }
+}
+
+/* Was the tier below used, and is what was read there what was written? */
+static void look_below(struct torture *torture)
+{
+    uint64_t corrupt = 0;
+    for (uint32_t k = 0; k < torture->options.workers; k++) {
+        torture->found.promoted += proc_count(&torture->pool, k, SPW_WORKER_promoted);
+        corrupt += proc_count(&torture->pool, k, SPW_WORKER_cold_corrupt);
+    }
+    if (!torture->options.below || (torture->found.promoted && !corrupt))
+        return;
+    fprintf(stderr, "torture: below: %" PRIu64 " chunks came up, %" PRIu64 " were corrupt\n",
+            torture->found.promoted, corrupt);
+    torture->found.unexpected++;
 }
 
 void torture_stop_daemon(struct torture *torture)
@@ -296,6 +336,7 @@ void torture_close(struct torture *torture)
 {
     torture_continue(torture);
     end_clients(torture);
+    look_below(torture);
     torture_stop_daemon(torture);
     remove_pool(torture);
     proc_close(&torture->pool);

@@ -54,6 +54,8 @@ static void print_json(const struct torture *torture, const uint64_t work[4])
            ", \"explained_errors\": %" PRIu64 ", \"worst_recovery_ms\": %" PRIu64,
            found->stuck, found->lost_answers, found->unexpected, found->uneven, found->slow,
            work[1], work[2], work[3], worst(found));
+    if (torture->options.below)
+        printf(", \"promoted\": %" PRIu64, found->promoted);
     for (int role = 0; role < TORTURE_ROLES; role++)
         printf("%s\"%s\": {\"deaths\": %" PRIu64 ", \"worst_recovery_ms\": %" PRIu64 "}",
                role ? ", " : ", \"roles\": {", torture_role_name(role), found->deaths[role],
@@ -73,6 +75,8 @@ static void print_text(const struct torture *torture, const uint64_t work[4])
     printf("%" PRIu64 " chunks stored, %" PRIu64 " loaded and compared, %" PRIu64 " waits, %" PRIu64
            " resets, %" PRIu64 " errors that deaths explain\n",
            work[0], found->checked, work[1], work[2], work[3]);
+    if (torture->options.below)
+        printf("%" PRIu64 " chunks came up from below\n", found->promoted);
     printf("wrong %" PRIu64 ", lost %" PRIu64 ", leaked pins %" PRIu64 ", stuck %" PRIu64
            ", answers lost %" PRIu64 ", errors unexplained %" PRIu64 ", counters uneven %" PRIu64
            ", recoveries too slow %" PRIu64 "\n",
