@@ -379,3 +379,24 @@ enum spw_reserve_result spw_shard_give_slot(struct spw_shard *shard,
     *out_slot = slot;
     return SPW_RESERVED;
 }
+
+/* Something may go for it, if anything must. */
+static bool has_room(struct spw_shard *shard, const struct want *want)
+{
+    uint64_t limit = room_bytes(shard), charged = shard->slabs.charged_bytes;
+    if (charged + want->bytes <= limit)
+        return true;
+    return charged - shard->evictable_bytes + want->bytes <= limit &&
+           first_of_steps(shard, want, oldest_of) != SPW_NO_SLOT_ID;
+}
+
+bool spw_shard_slot_comes(struct spw_shard *shard, uint32_t space, uint64_t chunk_bytes)
+{
+    struct want want = {spw_shard_lane(space), spw_slab_charge(shard, chunk_bytes), NULL, NULL};
+    if (!has_room(shard, &want))
+        return false;
+    if (shard->pool->geometry.cell_shift == 0)
+        return shard->retired.count != 0;
+    const struct spw_slab_class *class = spw_slab_class_of(shard, chunk_bytes);
+    return class && on_its_way(shard, class);
+}

@@ -65,7 +65,12 @@ void spw_shard_close(struct spw_shard *shard);
 uint64_t spw_shard_incarnation(const struct spw_shard *shard);
 
 /** What a reserve of one key came to. */
-enum spw_reserve_result { SPW_RESERVED, SPW_PRESENT, SPW_NO_SLOT };
+enum spw_reserve_result {
+    SPW_RESERVED,
+    SPW_PRESENT,
+    SPW_NO_SLOT,
+    SPW_SLOT_COMES, /* of promotions alone: none yet, see spw_shard_promote() */
+};
 
 /**
  * Give @key a slot: evicts the least recently used READY chunk when the shard is at capacity, but

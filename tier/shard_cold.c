@@ -279,7 +279,8 @@ enum spw_reserve_result spw_shard_promote(struct spw_shard *shard, uint32_t id, 
     struct spw_chunk_key key = key_of(&entry);
     if (spw_shard_give_slot(shard, &key, entry.rank, entry.chunk_bytes, NULL, &slot) !=
         SPW_RESERVED)
-        return SPW_NO_SLOT;
+        return spw_shard_slot_comes(shard, entry.space, entry.chunk_bytes) ? SPW_SLOT_COMES
+                                                                           : SPW_NO_SLOT;
     hold(shard, slot);
     if (shard->below.id_of[slot] != id) { /* what was evicted for it took its place below */
         spw_shard_retire(shard, slot);

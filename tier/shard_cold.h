@@ -56,7 +56,8 @@ void spw_shard_transfers_ended(struct spw_shard *shard);
  * Give COLD @id a slot to be filled: as spw_shard_reserve(), but it may not take what is promised
  * to spaces, and the slot is held: it is in no order of age and never a victim until
  * spw_shard_release(). Held slots never exceed @held_max.
- * SPW_RESERVED, or SPW_NO_SLOT.
+ * SPW_RESERVED; SPW_SLOT_COMES: there is room, but the slots for it are RETIRED still, until nobody can
+ * ask for them any more; SPW_NO_SLOT: there is nothing to wait for.
  */
 enum spw_reserve_result spw_shard_promote(struct spw_shard *shard, uint32_t id, uint32_t held_max,
                                           uint32_t *out_slot);

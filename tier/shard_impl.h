@@ -106,6 +106,9 @@ enum spw_reserve_result spw_shard_give_slot(struct spw_shard *shard,
                                             const struct spw_chunk_key *key, uint32_t rank,
                                             uint64_t chunk_bytes, const uint64_t *protect,
                                             uint32_t *out_slot);
+/** It found no slot for so many bytes of @space: true if all that lacks is that RETIRED ones become
+ * FREE. */
+bool spw_shard_slot_comes(struct spw_shard *shard, uint32_t space, uint64_t chunk_bytes);
 
 /** A chunk of so many bytes came to or left the victims-to-be: READY and not held. */
 static inline void spw_shard_evictable(struct spw_shard *shard, uint64_t chunk_bytes, bool came)

@@ -311,6 +311,47 @@ Test(shard_cold, promotions_are_refused_at_their_share_and_without_a_slot)
     stop();
 }
 
+Test(shard_cold, a_slot_comes_where_only_a_step_is_in_the_way_of_one)
+{
+    start();
+    uint32_t slot;
+    for (uint32_t id = 0; id < IDS; id++)
+        cr_assert_eq(tiny_cold_add(shard, id, id), 0);
+    for (uint64_t n = 40; n < 40 + CAPACITY; n++)
+        cr_assert_neq(tiny_store(shard, n), UINT32_MAX);
+    spw_shard_flush(shard);
+    tiny_step_begin(&tiny, 0);
+    for (uint32_t id = 0; id < SLOTS - CAPACITY; id++)
+        promote(id);
+    cr_assert_eq(spw_shard_promote(shard, SLOTS - CAPACITY, SLOTS, &slot), SPW_SLOT_COMES);
+    cr_assert_eq(tiny_stats(shard).retired, SLOTS - CAPACITY, "nothing more went for it");
+    spw_client_step_end(&tiny.pool.client[0]);
+    promote(SLOTS - CAPACITY);
+    stop();
+}
+
+Test(shard_cold, what_is_promised_to_another_space_makes_no_slot_come)
+{
+    start();
+    struct tiny_key key;
+    uint32_t slot;
+    spw_store_relaxed(&tiny.pool.ctl->space[1].shares, SPW_SHARES(1000, 0));
+    cr_assert_eq(tiny_cold_add(shard, 0, 9), 0);
+    for (uint64_t n = 0; n < SLOTS; n++) {
+        if (n == CAPACITY)
+            tiny_step_begin(&tiny, 0);
+        cr_assert_eq(spw_shard_reserve(shard, tiny_key(&key, 1, n), 0, 256, NULL, &slot),
+                     SPW_RESERVED);
+        spw_shard_ready(shard, slot);
+        spw_shard_flush(shard);
+    }
+    cr_assert_eq(tiny_stats(shard).retired, SLOTS - CAPACITY);
+    cr_assert_eq(spw_shard_promote(shard, 0, SLOTS, &slot), SPW_NO_SLOT);
+    spw_store_relaxed(&tiny.pool.ctl->space[1].shares, SPW_SHARES(0, 0));
+    cr_assert_eq(spw_shard_promote(shard, 0, SLOTS, &slot), SPW_SLOT_COMES);
+    stop();
+}
+
 /* The worker puts a victim down at the last moment, and that takes the place of what is read up. */
 static void victim_takes_place(void *ctx, uint32_t slot)
 {

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "tests/support/tiny_pool.h"
+#include "tier/shard_cold.h"
 
 TestSuite(slab, .timeout = 20);
 
@@ -10,6 +11,7 @@ TestSuite(slab, .timeout = 20);
 #define SHIFT  8u
 #define GROUPS 4u
 #define KEYS   2000u
+#define COLD   4u
 
 static const uint32_t group_bytes[GROUPS] = {4 * KIB, 8 * KIB, 64 * KIB, 1024 * KIB};
 
@@ -22,6 +24,7 @@ static void start(uint32_t capacity, uint32_t slabs)
     struct spw_geometry geometry = tiny_geometry(1, 2, capacity, slabs << SHIFT);
     geometry.slot_bytes = 1024 * KIB;
     geometry.cell_shift = SHIFT;
+    geometry = tiny_geometry_cold(geometry, COLD);
     cr_assert_eq(tiny_pool_make(&tiny, &geometry), 0);
     struct spw_space_record *record = &tiny.pool.ctl->space[0].record;
     record->groups = GROUPS;
@@ -189,5 +192,33 @@ Test(slab, adoption_keeps_what_is_there_and_drops_what_overlaps)
     cr_expect_eq(tiny_stats(shard).ready, 0);
     cr_expect(spw_shard_entry(shard, other, &entry) == 0 && entry.state != SPW_READY);
     store(3, 4);
+    stop();
+}
+
+static enum spw_reserve_result promote(uint32_t id)
+{
+    uint32_t slot;
+    return spw_shard_promote(shard, id, UINT32_MAX, &slot);
+}
+
+Test(slab, a_promotion_waits_for_a_slab_that_a_step_is_in_the_way_of)
+{
+    start(4, 5);
+    for (uint32_t id = 0; id < 2; id++) {
+        uint64_t n = 5000 + id;
+        struct spw_chunk_key key = {.group = 3, .key_bytes = sizeof n, .key = &n};
+        spw_chunk_digest(0, 3, &n, sizeof n, key.digest);
+        cr_assert_eq(spw_shard_cold_add(shard, id, &key, 0, group_bytes[3]), 0);
+    }
+    for (uint64_t n = 0; n < 4u << SHIFT; n++)
+        store(0, n);
+    tiny_step_begin(&tiny, 0);
+    cr_assert_eq(promote(0), SPW_RESERVED, "the one slab that is FREE");
+    cr_assert_eq(promote(1), SPW_SLOT_COMES);
+    uint32_t evicted = tiny_stats(shard).retired;
+    cr_assert_eq(promote(1), SPW_SLOT_COMES);
+    cr_assert_eq(tiny_stats(shard).retired, evicted, "asked for once");
+    spw_client_step_end(&tiny.pool.client[0]);
+    cr_assert_eq(promote(1), SPW_RESERVED);
     stop();
 }
