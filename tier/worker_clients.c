@@ -71,6 +71,7 @@ static void serve(struct spw_worker *worker, uint32_t c, uint64_t generation)
     client->claim_tries = 0;
     spw_worker_stream_stale(worker); /* its bits count from now on */
     client->waits_for_room = false;
+    client->promoting = (struct spw_worker_promoting){0};
     client->below_reset = 0;
     client->below_over = false;
 }

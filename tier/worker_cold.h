@@ -60,7 +60,8 @@ struct spw_worker_up {
     struct spw_worker_stream stream;
     struct spw_cold_job *first, *last; /* WAITS, RUNS and HELD, by due_ns */
     uint64_t run_bytes;
-    uint32_t runs; /* gets under way that are not LATE */
+    uint64_t dry_until_ns; /* waits for slots of which none has come; 0: one has */
+    uint32_t runs;         /* gets under way that are not LATE */
 };
 
 struct spw_worker_cold {

@@ -16,7 +16,7 @@
 #include <string.h>
 
 #define LANE_BUDGET    8u
-#define CLAIM_RETRY_NS 100000u
+#define CLAIM_RETRY_NS 100000u /* for an entry that is being changed, or slots that come */
 #define ROOM_RETRY_NS  1000000u
 
 /* The record of a space that is open, or NULL. */
@@ -252,7 +252,7 @@ bool spw_worker_has_command(struct spw_worker *worker)
         struct spw_worker_client *client = &worker->client[c];
         struct spw_command head;
         if (client->phase != SPW_CLIENT_SERVED || client->claim_tries != 0 ||
-            client->below_reset != 0)
+            client->below_reset != 0 || client->promoting.until_ns != 0)
             continue;
         if (spw_lane_peek(&client->commands, &head) &&
             (!client->waits_for_room || has_room(client)))

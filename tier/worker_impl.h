@@ -33,6 +33,13 @@ enum spw_worker_marks { SPW_MARKS_STORES, SPW_MARKS_PROMOTIONS, SPW_MARKS };
 
 enum spw_worker_client_phase { SPW_CLIENT_ABSENT, SPW_CLIENT_SERVED, SPW_CLIENT_LEAVING };
 
+/* A PROMOTE that stays at the head of its lane until slots come (worker_up.c). */
+struct spw_worker_promoting {
+    uint64_t until_ns; /* 0: none does                            */
+    uint64_t refused;  /* of the chunks before .next, as answered */
+    uint32_t next;     /* chunk                                   */
+};
+
 struct spw_worker_client {
     enum spw_worker_client_phase phase;
     uint64_t generation; /* served, or known to be gone; 0 before the first */
@@ -46,6 +53,7 @@ struct spw_worker_client {
     uint64_t object;                  /* its number in ctl when its objects were mapped        */
     uint64_t map_ns;                  /* lost objects are tried again                          */
     bool waits_for_room;              /* its next command stays until completions were reaped  */
+    struct spw_worker_promoting promoting; /* its next command, in parts */
     uint64_t below_reset; /* its next command is a reset that the tier below must know: the tag */
     bool below_over;      /* it does, or never will: below_status                  */
     int below_status;

@@ -7,12 +7,18 @@
  *             chunk, so that nobody asks a second time
  *   order     awaited first, then age; what waits and isn't awaited goes next after the limit that
  *             stores have (tier/queue.h)
+ *   no slot   where chunks may go and their slots only wait for steps that began before, the command
+ *             stays in its lane and is taken from there on, for SLOT_WAIT_NS at most; then, and where
+ *             nothing may go, the chunk is refused: MISS. Other lanes go on; this client's commands
+ *             wait behind it, as any behind one that stays. After a wait in which no promotion got a
+ *             slot nobody waits until one has, or for DRY_NS
  *   held      until it was loaded once, or nobody has marked it for hold_ns since it was asked for,
  *             came, or was last seen marked
  *
  * What others see if the worker dies
  *   up.slot_given    a FILLING slot: the successor retires it, and puts it aside while transfers of
- *                    this process may go on (tier/quarantine.h)
+ *                    this process may go on (tier/quarantine.h). The command is untaken, as is one that
+ *                    waits for slots, having got some: the successor drops it, the client asks anew
  *   up.read_begun    the same
  *   up.read_ended    the same
  *   up.ready         READY; the successor has it among the others
@@ -26,6 +32,10 @@
 #define RATE_GUESSED  1000000000u /* until a first read has ended */
 #define EXPIRE_BUDGET 64u
 #define PROMOTE_MAX   64u /* chunks a command: its answer has a bit for each */
+/* Some times what a scheduler is inside a step for; less than what computing a chunk takes. */
+#define SLOT_WAIT_NS 5000000u
+/* After a wait in vain: a client that stands in a step costs its lane a twentieth of the time. */
+#define DRY_NS (20u * SLOT_WAIT_NS)
 
 /* ---- the stream ------------------------------------------------------------------------------ */
 
@@ -216,45 +226,53 @@ static uint32_t held_max(const struct spw_worker *worker)
     return share != 0 ? (uint32_t)share : 1;
 }
 
-static bool join(struct spw_worker *worker, uint64_t tag)
+enum promise { COMES, WONT_COME, NOT_YET };
+
+static enum promise join(struct spw_worker *worker, uint64_t tag)
 {
     int64_t slot = spw_shard_by_tag(worker->shard, tag);
     if (slot < 0) {
         spw_worker_count(worker, SPW_WORKER_promote_refused_gone, 1);
-        return false;
+        return WONT_COME;
     }
     struct spw_cold_job *job = worker->cold->slot[slot].up;
     if (job && job->state != SPW_COLD_LATE)
         hold_on(worker, job);
     spw_worker_count(worker, SPW_WORKER_promote_joined, 1);
-    return true;
+    return COMES;
 }
 
-static bool refuse(struct spw_worker *worker, enum spw_worker_counter why)
+static enum promise refuse(struct spw_worker *worker, enum spw_worker_counter why)
 {
     spw_worker_count(worker, why, 1);
-    return false;
+    return WONT_COME;
 }
 
-/* True: it comes, or is there. */
-static bool promote(struct spw_worker *worker, uint64_t tag)
+/* A command that stays for as long as the limit would have its client fenced. */
+static uint64_t slot_wait_ns(const struct spw_worker *worker)
+{
+    uint64_t most = worker->config.fence_limit_ns / 4;
+    return most < SLOT_WAIT_NS ? most : SLOT_WAIT_NS;
+}
+
+/* Slots are on their way: wait for them, unless that has lasted too long. */
+static enum promise wait_for_slot(struct spw_worker *worker, struct spw_worker_promoting *promoting)
+{
+    struct spw_worker_up *up = &worker->cold->up;
+    uint64_t until_ns = worker->now_ns + slot_wait_ns(worker);
+    if (up->dry_until_ns == 0 || worker->now_ns >= up->dry_until_ns + DRY_NS)
+        up->dry_until_ns = until_ns;
+    if (worker->now_ns >= up->dry_until_ns ||
+        (promoting->until_ns != 0 && worker->now_ns >= promoting->until_ns))
+        return refuse(worker, SPW_WORKER_promote_refused_no_slot);
+    if (promoting->until_ns == 0)
+        promoting->until_ns = until_ns;
+    return NOT_YET;
+}
+
+static void begin(struct spw_worker *worker, struct spw_cold_job *job, uint32_t id, uint32_t slot)
 {
     struct spw_worker_cold *cold = worker->cold;
-    uint32_t slot;
-    spw_worker_count(worker, SPW_WORKER_promote_asked, 1);
-    int64_t id = spw_shard_cold_find(worker->shard, tag);
-    if (id < 0)
-        return join(worker, tag);
-    if (spw_shard_held(worker->shard) >= held_max(worker))
-        return refuse(worker, SPW_WORKER_promote_refused_share);
-    struct spw_cold_job *job = spw_worker_cold_job(cold);
-    if (!job ||
-        spw_shard_promote(worker->shard, (uint32_t)id, held_max(worker), &slot) != SPW_RESERVED) {
-        if (job)
-            spw_worker_cold_job_end(cold, job);
-        return refuse(worker, SPW_WORKER_promote_refused_no_slot);
-    }
-    SPW_CRASH_POINT("up.slot_given");
     *job = (struct spw_cold_job){.up = true, .item.owner = job};
     spw_shard_entry(worker->shard, slot, &job->at);
     job->item.nominal_bytes = nominal_bytes(worker, &job->at);
@@ -263,12 +281,54 @@ static bool promote(struct spw_worker *worker, uint64_t tag)
     cold->slot[slot].sum_fill = 0;
     list(worker, job);
     stream_push(worker, job);
-    cold->tier.ops->touch(cold->tier.cold, (uint32_t)id);
+    cold->tier.ops->touch(cold->tier.cold, id);
+}
+
+static enum promise promote(struct spw_worker *worker, struct spw_worker_promoting *promoting,
+                            uint64_t tag)
+{
+    struct spw_worker_cold *cold = worker->cold;
+    uint32_t slot;
+    int64_t id = spw_shard_cold_find(worker->shard, tag);
+    if (id < 0)
+        return join(worker, tag);
+    if (spw_shard_held(worker->shard) >= held_max(worker))
+        return refuse(worker, SPW_WORKER_promote_refused_share);
+    struct spw_cold_job *job = spw_worker_cold_job(cold);
+    if (!job)
+        return refuse(worker, SPW_WORKER_promote_refused_no_slot);
+    enum spw_reserve_result result =
+        spw_shard_promote(worker->shard, (uint32_t)id, held_max(worker), &slot);
+    if (result != SPW_RESERVED) {
+        spw_worker_cold_job_end(cold, job);
+        return result == SPW_SLOT_COMES ? wait_for_slot(worker, promoting)
+                                        : refuse(worker, SPW_WORKER_promote_refused_no_slot);
+    }
+    SPW_CRASH_POINT("up.slot_given");
+    cold->up.dry_until_ns = 0;
+    begin(worker, job, (uint32_t)id, slot);
+    return COMES;
+}
+
+/* From where the last pass left it. False: not all of it, yet. */
+static bool promote_all(struct spw_worker *worker, const struct spw_worker_taking *taking)
+{
+    struct spw_worker_promoting *promoting = &taking->client->promoting;
+    for (; promoting->next < taking->head.count; promoting->next++) {
+        uint64_t tag; /* seven fill a slot whole */
+        memcpy(&tag, taking->body + promoting->next * sizeof(tag), sizeof(tag));
+        enum promise promise = worker->cold ? promote(worker, promoting, tag) : WONT_COME;
+        if (promise == NOT_YET)
+            return false;
+        spw_worker_count(worker, SPW_WORKER_promote_asked, worker->cold != NULL);
+        if (promise == WONT_COME)
+            promoting->refused |= 1ull << promoting->next;
+    }
     return true;
 }
 
 /* No tier: nothing is COLD, so nothing will come. */
-bool spw_worker_take_promote(struct spw_worker *worker, struct spw_worker_taking *taking)
+static bool take(struct spw_worker *worker, struct spw_worker_taking *taking)
 {
     uint32_t count = taking->head.count;
     taking->answer.mask = UINT64_MAX;
@@ -278,16 +338,19 @@ bool spw_worker_take_promote(struct spw_worker *worker, struct spw_worker_taking
         taking->head.body_slots != SPW_SLOTS_FOR(count, SPW_TOUCHES_PER_SLOT) ||
         !spw_worker_record_of(worker, taking->head.space))
         return spw_worker_refuse_bad(worker, taking);
-    taking->answer.mask = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        uint64_t tag;
-        memcpy(&tag, taking->body + i * sizeof(tag), sizeof(tag)); /* seven fill a slot whole */
-        if (!worker->cold || !promote(worker, tag))
-            taking->answer.mask |= 1ull << i;
-    }
+    bool all = promote_all(worker, taking);
+    taking->answer.mask = taking->client->promoting.refused;
     taking->answer.count = (uint16_t)count;
     spw_shard_flush(worker->shard);
-    return true;
+    return all;
+}
+
+bool spw_worker_take_promote(struct spw_worker *worker, struct spw_worker_taking *taking)
+{
+    bool taken = take(worker, taking);
+    if (taken)
+        taking->client->promoting = (struct spw_worker_promoting){0};
+    return taken;
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
