@@ -190,8 +190,8 @@ Test(process_replay, timed_over_a_tier_below_ends_and_loads_from_there_what_memo
     const char *args[] = {
         "--generate", "--max-requests",  "120",  "--speed",           "60",  "--workers",
         "2",          "--schedulers",    "3",    "--capacity-chunks", "200", "--gpu-cache-tokens",
-        "0",          "--payload-bytes", "4096", "--nvme-dir",        below, "--json",
-        NULL};
+        "0",          "--payload-bytes", "4096", "--nvme-dir",        below, "--store-rate",
+        "0",          "--json",          NULL};
     int status = replay(args);
     cr_assert_eq(status, 0, "%d: %s", status, out);
     json_t *root = last_object();
