@@ -2,13 +2,13 @@
 #define SPW_TIER_NVME_IMPL_H
 /*
  * Insides of the NVMe tier, for its own parts: nvme.c (interface, loop), nvme_index.c (chunks, cells,
- * segments, who goes), nvme_jobs.c (one put or get, a step at a time), nvme_blocks.c (tables on the
+ * who goes), nvme_segments.c, nvme_jobs.c (one put or get, a step at a time), nvme_blocks.c (tables on the
  * medium), nvme_mount.c (opening, reading tables, looking after the directory, going down),
  * nvme_resets.c. Private to the worker's thread.
  */
-#include "tier/order.h"
 #include "tier/nvme.h"
 #include "tier/nvme_files.h"
+#include "tier/order.h"
 #include "tier/transfer.h"
 
 #define SPW_NVME_CLASSES      64u
@@ -229,12 +229,17 @@ int spw_nvme_name(struct spw_cold *nvme, uint32_t id, struct spw_cold_name *out_
 /** The tier goes down: every HELD chunk is told AWAY, every id is free. Segments stay as they are
  * until nothing touches them. */
 void spw_nvme_all_away(struct spw_cold *nvme);
-/** The segment that was used longest ago, or NULL. */
-struct spw_nvme_segment *spw_nvme_oldest_segment(const struct spw_cold *nvme);
 /** A FREE id and a cell for @bytes, its chunk in state PUT. 0, or why not (see spw_cold_ops.put). */
 int spw_nvme_find_room(struct spw_cold *nvme, uint64_t bytes, uint32_t *out_id);
 /** PUT -> HELD. */
 void spw_nvme_hold(struct spw_cold *nvme, uint32_t id);
+/** Take the chunk of a good record found in @cell. */
+void spw_nvme_take_found(struct spw_cold *nvme, struct spw_nvme_segment *segment, uint32_t cell);
+/** Put the order of all chunks right after a scan. 0 or -ENOMEM. */
+int spw_nvme_sort(struct spw_cold *nvme);
+
+/* ---- nvme_segments.c ------------------------------------------------------------------------- */
+
 /** The class of these cells, made if need be, or -EFBIG: there are too many. */
 int spw_nvme_class_of(struct spw_cold *nvme, uint64_t cell_bytes);
 /** A segment in memory for @file, its table unread. NULL: no memory; @file stays the caller's. */
@@ -245,10 +250,14 @@ void spw_nvme_segments_leave(struct spw_cold *nvme);
 /** All its chunks are lost; it leaves. */
 void spw_nvme_segment_empty(struct spw_cold *nvme, struct spw_nvme_segment *segment,
                             enum spw_cold_why why);
-/** Take the chunk of a good record found in @cell. */
-void spw_nvme_take_found(struct spw_cold *nvme, struct spw_nvme_segment *segment, uint32_t cell);
-/** Put the order of all chunks right after a scan. 0 or -ENOMEM. */
-int spw_nvme_sort(struct spw_cold *nvme);
+/** Begin a segment of @class if the cap allows one. 0: on its way, now or already; -ENOSPC and others:
+ * it isn't. */
+int spw_nvme_segment_create(struct spw_cold *nvme, uint32_t class);
+/** The segment not of @class (SPW_NVME_CLASSES: of any) that was used longest ago, of those that
+ * nothing touches, or NULL. */
+struct spw_nvme_segment *spw_nvme_oldest_segment(const struct spw_cold *nvme, uint32_t class);
+/** Does some segment leave? Its bytes are free soon. */
+bool spw_nvme_segment_leaves(const struct spw_cold *nvme);
 /** Give back all memory of segments. Descriptors stay open. */
 void spw_nvme_index_clear(struct spw_cold *nvme);
 
