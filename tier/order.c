@@ -64,6 +64,19 @@ void spw_order_remove(struct spw_order *order, uint32_t slot)
     order->count--;
 }
 
+void spw_order_move(struct spw_order *order, uint32_t slot, uint32_t lane)
+{
+    const struct spw_slot_list *list = &order->lane[lane];
+    const uint64_t *age = order->ages->age;
+    assert(lane < SPW_LANES);
+    assert(list->count == 0 || age[list->newest] <= age[slot]);
+    spw_slot_list_remove(lane_of(order, slot), slot);
+    order->ages->lane[slot] = (uint8_t)lane;
+    spw_slot_list_add(&order->lane[lane], slot);
+    if (lane >= order->lanes)
+        order->lanes = lane + 1;
+}
+
 void spw_order_use(struct spw_order *order, enum spw_evict_policy policy, uint32_t slot)
 {
     if (policy == SPW_EVICT_BY_AGE)

@@ -53,6 +53,8 @@ void spw_order_use(struct spw_order *order, enum spw_evict_policy policy, uint32
 /** @slot is worth less than its age says: it goes next. */
 void spw_order_scorn(struct spw_order *order, uint32_t slot);
 void spw_order_remove(struct spw_order *order, uint32_t slot);
+/** @slot goes to @lane, in which none is younger, and keeps its age. */
+void spw_order_move(struct spw_order *order, uint32_t slot, uint32_t lane);
 
 static inline uint32_t spw_order_lane(const struct spw_order *order, uint32_t slot)
 {

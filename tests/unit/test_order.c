@@ -72,6 +72,21 @@ Test(order, what_is_scorned_goes_first_of_all_lanes, .init = start, .fini = fini
     expect(SPW_ALL_LANES, (uint32_t[]){0, 1, 2, 3, 5, 4}, 6);
 }
 
+Test(order, a_lane_is_left_for_a_new_one_at_the_same_age, .init = start, .fini = finish)
+{
+    for (uint32_t slot = 0; slot < 6; slot++)
+        spw_order_add(&order, slot, 0);
+    spw_order_scorn(&order, 3);
+    spw_order_move(&order, 3, 7);
+    spw_order_move(&order, 0, 7);
+    spw_order_move(&order, 4, 7);
+    expect(SPW_ALL_LANES, (uint32_t[]){3, 0, 1, 2, 4, 5}, 6);
+    expect(1 << 7, (uint32_t[]){3, 0, 4}, 3);
+    expect(1, (uint32_t[]){1, 2, 5}, 3);
+    cr_assert_eq(order.count, 6);
+    cr_assert_eq(spw_order_lane(&order, 4), 7);
+}
+
 Test(order, what_was_given_may_leave_during_a_walk, .init = start, .fini = finish)
 {
     struct spw_order_walk walk;
