@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 #include "shm/base.h"
+#include "tier/shares.h"
 
 /** What a chunk is called below: the same over restarts of everything. */
 struct spw_cold_name {
@@ -77,8 +78,9 @@ struct spw_cold; /* the tier's own state */
 
 struct spw_cold_ops {
     /** Write a chunk. 0: exactly one PUT event will come. -EAGAIN as many writes as may be are
-     * under way; -ENOSPC no room can be made now; -EFBIG larger than any chunk may be; -EIO out of
-     * service. Evicts, so `gone` may be called for other ids. */
+     * under way; -ENOSPC no room can be made now; -EDQUOT what could go is promised to other spaces;
+     * -EFBIG larger than any chunk may be; -EIO out of service. Evicts, so `gone` may be called for
+     * other ids. */
     int (*put)(struct spw_cold *cold, const struct spw_cold_put *put);
     /** Read chunk @id of @bytes into @payload, which has room for them. 0: exactly one GET event will
      * come. -EAGAIN as many reads as may be are under way; -ENOENT no such chunk; -EIO out of
@@ -97,6 +99,10 @@ struct spw_cold_ops {
      * `gone` is called for each id of it, and a RESET event comes once the medium knows. 0, or -EIO:
      * out of service, what is held in memory is forgotten all the same. */
     int (*reset)(struct spw_cold *cold, const uint64_t space[2], void *tag);
+    /** What @space may take of this tier from now on (tier/shares.h). Until told, nothing is promised
+     * to it and it may take all. Its chunks that are there already count, and those found later. To be
+     * told again after each open of the process, at best before the first poll. */
+    void (*share)(struct spw_cold *cold, const uint64_t space[2], const struct spw_share *share);
     /** Events there are, at most @max; does what is due. Never sleeps. */
     int (*poll)(struct spw_cold *cold, uint64_t now_ns, struct spw_cold_event *out, int max);
     /** When poll should be called again though nothing woke the worker: UINT64_MAX = never. */

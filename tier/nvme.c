@@ -249,6 +249,7 @@ static const struct spw_cold_ops ops = {
     .demote = spw_nvme_demote,
     .name = spw_nvme_name,
     .reset = spw_nvme_reset,
+    .share = spw_nvme_share,
     .poll = poll,
     .due_ns = due_ns,
     .gauge = gauge,

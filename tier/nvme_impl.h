@@ -2,7 +2,7 @@
 #define SPW_TIER_NVME_IMPL_H
 /*
  * Insides of the NVMe tier, for its own parts: nvme.c (interface, loop), nvme_index.c (chunks, cells,
- * who goes), nvme_segments.c, nvme_jobs.c (one put or get, a step at a time), nvme_blocks.c (tables on the
+ * who goes), nvme_shares.c, nvme_segments.c, nvme_jobs.c (one put or get, a step at a time), nvme_blocks.c (tables on the
  * medium), nvme_mount.c (opening, reading tables, looking after the directory, going down),
  * nvme_resets.c. Private to the worker's thread.
  */
@@ -56,6 +56,8 @@ struct spw_nvme_segment {
     uint32_t free_from;                 /* no cell below it is free */
     uint32_t parsed;                    /* cells looked at by the scan */
     uint64_t last_used;                 /* largest sequence of its chunks */
+    uint64_t lanes;                     /* that have chunks in it, PUT or HELD */
+    uint32_t lane_chunks[SPW_LANES];    /* so many of them */
     struct spw_transfer read;           /* of its table */
     bool leaving;                       /* emptied; removed once nothing touches it */
 };
@@ -72,6 +74,7 @@ struct spw_nvme_chunk {
     uint32_t cell;
     uint16_t reads; /* under way */
     uint8_t state;
+    uint8_t lane; /* its space's */
 };
 
 /* Chunks of one cell size, in order of who goes next. */
@@ -154,6 +157,9 @@ struct spw_cold {
     uint64_t sequence;
     uint64_t file_bytes; /* of all segments, and of the one being made */
     uint32_t held, leased;
+    struct spw_shares shares;        /* .used_bytes: cells of chunks PUT and HELD */
+    uint64_t told[SPW_LANES - 1][2]; /* spaces that have a lane of their own: of [i], i + 1 */
+    uint32_t told_count;
 
     struct spw_nvme_job *job;
     uint32_t jobs, reads, puts; /* of them, under way                                         */
@@ -229,8 +235,10 @@ int spw_nvme_name(struct spw_cold *nvme, uint32_t id, struct spw_cold_name *out_
 /** The tier goes down: every HELD chunk is told AWAY, every id is free. Segments stay as they are
  * until nothing touches them. */
 void spw_nvme_all_away(struct spw_cold *nvme);
-/** A FREE id and a cell for @bytes, its chunk in state PUT. 0, or why not (see spw_cold_ops.put). */
-int spw_nvme_find_room(struct spw_cold *nvme, uint64_t bytes, uint32_t *out_id);
+/** A FREE id and a cell for @bytes of @space, its chunk in state PUT. 0, or why not (see
+ * spw_cold_ops.put). */
+int spw_nvme_find_room(struct spw_cold *nvme, const uint64_t space[2], uint64_t bytes,
+                       uint32_t *out_id);
 /** PUT -> HELD. */
 void spw_nvme_hold(struct spw_cold *nvme, uint32_t id);
 /** Take the chunk of a good record found in @cell. */
@@ -254,12 +262,29 @@ void spw_nvme_segment_empty(struct spw_cold *nvme, struct spw_nvme_segment *segm
  * it isn't. */
 int spw_nvme_segment_create(struct spw_cold *nvme, uint32_t class);
 /** The segment not of @class (SPW_NVME_CLASSES: of any) that was used longest ago, of those that
- * nothing touches, or NULL. */
-struct spw_nvme_segment *spw_nvme_oldest_segment(const struct spw_cold *nvme, uint32_t class);
+ * nothing touches and whose chunks are all of @lanes, or NULL. */
+struct spw_nvme_segment *spw_nvme_oldest_segment(const struct spw_cold *nvme, uint32_t class,
+                                                 uint64_t lanes);
 /** Does some segment leave? Its bytes are free soon. */
 bool spw_nvme_segment_leaves(const struct spw_cold *nvme);
 /** Give back all memory of segments. Descriptors stay open. */
 void spw_nvme_index_clear(struct spw_cold *nvme);
+
+/* ---- nvme_shares.c --------------------------------------------------------------------------- */
+
+/** As spw_cold_ops has it. */
+void spw_nvme_share(struct spw_cold *nvme, const uint64_t space[2], const struct spw_share *share);
+/** Whose chunks stand in which lane. */
+uint32_t spw_nvme_lane(const struct spw_cold *nvme, const uint64_t space[2]);
+/** @chunk, which has its cell and lane, is PUT or HELD from now on. */
+void spw_nvme_share_take(struct spw_cold *nvme, const struct spw_nvme_chunk *chunk);
+/** It is neither any more. */
+void spw_nvme_share_give(struct spw_cold *nvme, const struct spw_nvme_chunk *chunk);
+/** Lanes that make room for @bytes more of @lane, at @step. */
+uint64_t spw_nvme_victims(const struct spw_cold *nvme, uint32_t lane, uint64_t bytes,
+                          enum spw_share_step step);
+/** The segment whose going costs least of what is promised, or NULL: each is touched. */
+struct spw_nvme_segment *spw_nvme_least_promised(const struct spw_cold *nvme);
 
 /* ---- nvme_blocks.c --------------------------------------------------------------------------- */
 

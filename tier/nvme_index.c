@@ -5,6 +5,10 @@
  * a new segment while the cap allows one, else the place of the chunk of its class that goes next. A
  * class that has nothing to give, or whose next one was used later than anything in some segment of
  * another class, takes that segment: it is emptied, removed, and its bytes are the next one's.
+ *
+ * Where spaces have shares, first only what is beyond a largest share may go, then what is beyond a
+ * guarantee, then what the space that puts has itself; a segment only if each chunk in it may. What is
+ * left then is promised to others: -EDQUOT. See nvme_shares.c.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -75,6 +79,7 @@ void spw_nvme_forget(struct spw_cold *nvme, uint32_t id)
 {
     struct spw_nvme_chunk *chunk = &nvme->chunk[id];
     spw_order_remove(&class_of(nvme, chunk)->order, id);
+    spw_nvme_share_give(nvme, chunk);
     nvme->held--;
     chunk_free(nvme, id);
 }
@@ -97,6 +102,7 @@ void spw_nvme_all_away(struct spw_cold *nvme)
         nvme->chunk[id] = (struct spw_nvme_chunk){0};
     }
     nvme->held = 0;
+    memset(nvme->shares.used_bytes, 0, sizeof nvme->shares.used_bytes);
 }
 
 void spw_nvme_lose(struct spw_cold *nvme, uint32_t id, enum spw_cold_why why)
@@ -108,6 +114,7 @@ void spw_nvme_lose(struct spw_cold *nvme, uint32_t id, enum spw_cold_why why)
 void spw_nvme_unput(struct spw_cold *nvme, uint32_t id)
 {
     struct spw_nvme_chunk *chunk = &nvme->chunk[id];
+    spw_nvme_share_give(nvme, chunk);
     cell_free(nvme, chunk);
     *chunk = (struct spw_nvme_chunk){0};
     spw_slot_list_add(&nvme->free_ids, id);
@@ -118,16 +125,17 @@ void spw_nvme_hold(struct spw_cold *nvme, uint32_t id)
     struct spw_nvme_chunk *chunk = &nvme->chunk[id];
     chunk->state = SPW_CHUNK_HELD;
     chunk->segment->last_used = record_of(chunk)->sequence;
-    spw_order_add(&class_of(nvme, chunk)->order, id, 0);
+    spw_order_add(&class_of(nvme, chunk)->order, id, chunk->lane);
     nvme->held++;
 }
 
-/* Who goes next of a class: SPW_NVME_NO_ID if all are being read. */
-static uint32_t next_of(const struct spw_cold *nvme, const struct spw_nvme_class *class)
+/* Who of @lanes goes next of a class: SPW_NO_SLOT_ID if all are being read. */
+static uint32_t next_of(const struct spw_cold *nvme, const struct spw_nvme_class *class,
+                        uint64_t lanes)
 {
     struct spw_order_walk walk;
     uint32_t id;
-    spw_order_walk(&class->order, SPW_ALL_LANES, &walk);
+    spw_order_walk(&class->order, lanes, &walk);
     do
         id = spw_order_next(&walk);
     while (id != SPW_NO_SLOT_ID && nvme->chunk[id].reads != 0);
@@ -136,11 +144,12 @@ static uint32_t next_of(const struct spw_cold *nvme, const struct spw_nvme_class
 
 /* ---- room ------------------------------------------------------------------------------------ */
 
-/* Make a cell of @class free by taking a chunk's. 0: there is one; -EAGAIN: soon; -ENOSPC. */
-static int evict(struct spw_cold *nvme, uint32_t class)
+/* Make a cell of @class free by taking a chunk's of @lanes. 0: there is one; -EAGAIN: soon; -ENOENT:
+ * nothing of theirs can go now. */
+static int evict_from(struct spw_cold *nvme, uint32_t class, uint64_t lanes)
 {
-    uint32_t next = next_of(nvme, &nvme->class[class]);
-    struct spw_nvme_segment *other = spw_nvme_oldest_segment(nvme, class);
+    uint32_t next = next_of(nvme, &nvme->class[class], lanes);
+    struct spw_nvme_segment *other = spw_nvme_oldest_segment(nvme, class, lanes);
     uint64_t used = next == SPW_NO_SLOT_ID ? UINT64_MAX : record_of(&nvme->chunk[next])->sequence;
     if (other && (other->used == 0 || other->last_used < used)) {
         if (!spw_nvme_segment_leaves(nvme)) /* one at a time: the last one's bytes may do */
@@ -148,10 +157,42 @@ static int evict(struct spw_cold *nvme, uint32_t class)
         return -EAGAIN;
     }
     if (next == SPW_NO_SLOT_ID)
-        return spw_nvme_segment_leaves(nvme) || nvme->puts != 0 || nvme->reads != 0 ? -EAGAIN
-                                                                                    : -ENOSPC;
+        return -ENOENT;
     spw_nvme_lose(nvme, next, SPW_COLD_EVICTED);
     return 0;
+}
+
+/* Nothing of @lanes, who would have to make room, can go now: soon, or is what there is promised? */
+static int why_no_room(const struct spw_cold *nvme, uint32_t class, uint64_t lanes)
+{
+    bool promised = false, soon = false;
+    for (uint32_t i = 0; i < nvme->segments; i++) {
+        const struct spw_nvme_segment *segment = nvme->segment[i];
+        uint64_t others = segment->lanes & ~lanes;
+        promised |= others != 0;
+        soon |= segment->leaving ||
+                (segment->busy != 0 &&
+                 (segment->class == class ? (segment->lanes & lanes) != 0 : others == 0));
+    }
+    if (soon || nvme->removals != 0)
+        return -EAGAIN;
+    if (promised)
+        return -EDQUOT;
+    return nvme->puts != 0 || nvme->reads != 0 ? -EAGAIN : -ENOSPC;
+}
+
+/* As evict_from(), of whoever has to make room for @lane. */
+static int evict(struct spw_cold *nvme, uint32_t class, uint32_t lane)
+{
+    uint64_t may = 0;
+    for (enum spw_share_step step = 0; step < SPW_SHARE_STEPS; step++) {
+        uint64_t lanes = spw_nvme_victims(nvme, lane, nvme->class[class].cell_bytes, step);
+        int rc = lanes != 0 ? evict_from(nvme, class, lanes) : -ENOENT;
+        if (rc != -ENOENT)
+            return rc;
+        may |= lanes;
+    }
+    return why_no_room(nvme, class, may);
 }
 
 static struct spw_nvme_segment *with_free_cell(const struct spw_cold *nvme, uint32_t class)
@@ -165,21 +206,38 @@ static struct spw_nvme_segment *with_free_cell(const struct spw_cold *nvme, uint
     return NULL;
 }
 
-/* An id that is free, at the cost of the chunk of @class, or else of any, that goes next. */
-static int find_id(struct spw_cold *nvme, uint32_t class)
+/* Who of @lanes goes next of @class, or else of any. */
+static uint32_t next_of_any(const struct spw_cold *nvme, uint32_t class, uint64_t lanes)
 {
-    if (nvme->free_ids.count != 0)
-        return 0;
-    uint32_t next = next_of(nvme, &nvme->class[class]);
+    uint32_t next = next_of(nvme, &nvme->class[class], lanes);
     for (uint32_t i = 0; i < nvme->classes && next == SPW_NO_SLOT_ID; i++)
-        next = next_of(nvme, &nvme->class[i]);
-    if (next == SPW_NO_SLOT_ID)
-        return -EAGAIN; /* all are being read or written */
-    spw_nvme_lose(nvme, next, SPW_COLD_EVICTED);
-    return 0;
+        next = next_of(nvme, &nvme->class[i], lanes);
+    return next;
 }
 
-int spw_nvme_find_room(struct spw_cold *nvme, uint64_t bytes, uint32_t *out_id)
+/* An id that is free, at the cost of whoever has to make room for @lane. */
+static int find_id(struct spw_cold *nvme, uint32_t class, uint32_t lane)
+{
+    uint64_t may = 0, have = 0;
+    if (nvme->free_ids.count != 0)
+        return 0;
+    for (enum spw_share_step step = 0; step < SPW_SHARE_STEPS; step++) {
+        uint64_t lanes = spw_nvme_victims(nvme, lane, nvme->class[class].cell_bytes, step);
+        uint32_t next = next_of_any(nvme, class, lanes);
+        if (next != SPW_NO_SLOT_ID) {
+            spw_nvme_lose(nvme, next, SPW_COLD_EVICTED);
+            return 0;
+        }
+        may |= lanes;
+    }
+    for (uint32_t i = 0; i < SPW_LANES; i++)
+        have |= (uint64_t)(nvme->shares.used_bytes[i] != 0) << i;
+    /* who would have to make room has nothing, or all that it has is being read or written */
+    return have != 0 && (have & may) == 0 ? -EDQUOT : -EAGAIN;
+}
+
+int spw_nvme_find_room(struct spw_cold *nvme, const uint64_t space[2], uint64_t bytes,
+                       uint32_t *out_id)
 {
     uint64_t cell_bytes = spw_nvme_cell_bytes(bytes);
     if (bytes == 0 || bytes > nvme->config.chunk_bytes_max ||
@@ -189,21 +247,22 @@ int spw_nvme_find_room(struct spw_cold *nvme, uint64_t bytes, uint32_t *out_id)
     int class = spw_nvme_class_of(nvme, cell_bytes);
     if (class < 0)
         return class;
+    uint32_t lane = spw_nvme_lane(nvme, space);
     struct spw_nvme_segment *segment = with_free_cell(nvme, (uint32_t) class);
     if (!segment || nvme->class[class].free_cells <= SPW_NVME_PUTS(nvme)) {
-        int rc =
-            spw_nvme_segment_create(nvme, (uint32_t) class); /* ahead of need where that can be */
+        /* ahead of need where that can be */
+        int rc = spw_nvme_segment_create(nvme, (uint32_t) class);
         if (!segment && rc == 0)
             return -EAGAIN;
         if (!segment && nvme->now_ns < nvme->full_ns && nvme->full && !nvme->full_again)
             return -ENOSPC; /* for once: if the disk stays full, what is there makes room */
         if (!segment)
-            rc = evict(nvme, (uint32_t) class);
+            rc = evict(nvme, (uint32_t) class, lane);
         if (!segment && rc < 0)
             return rc;
         segment = with_free_cell(nvme, (uint32_t) class);
     }
-    int rc = find_id(nvme, (uint32_t) class);
+    int rc = find_id(nvme, (uint32_t) class, lane);
     if (rc < 0 || !segment)
         return rc < 0 ? rc : -EAGAIN;
     int64_t cell = cell_take(nvme, segment);
@@ -211,8 +270,9 @@ int spw_nvme_find_room(struct spw_cold *nvme, uint64_t bytes, uint32_t *out_id)
         return -EAGAIN;
     uint32_t id = nvme->free_ids.oldest;
     spw_slot_list_remove(&nvme->free_ids, id);
-    nvme->chunk[id] =
-        (struct spw_nvme_chunk){.segment = segment, .cell = (uint32_t)cell, .state = SPW_CHUNK_PUT};
+    nvme->chunk[id] = (struct spw_nvme_chunk){
+        .segment = segment, .cell = (uint32_t)cell, .state = SPW_CHUNK_PUT, .lane = (uint8_t)lane};
+    spw_nvme_share_take(nvme, &nvme->chunk[id]);
     segment->id[cell] = id + 1;
     *out_id = id;
     return 0;
@@ -225,8 +285,11 @@ void spw_nvme_take_found(struct spw_cold *nvme, struct spw_nvme_segment *segment
     const struct spw_nvme_record *record = &segment->table[cell];
     uint32_t id = nvme->free_ids.oldest;
     spw_slot_list_remove(&nvme->free_ids, id);
-    nvme->chunk[id] =
-        (struct spw_nvme_chunk){.segment = segment, .cell = cell, .state = SPW_CHUNK_PUT};
+    nvme->chunk[id] = (struct spw_nvme_chunk){.segment = segment,
+                                              .cell = cell,
+                                              .state = SPW_CHUNK_PUT,
+                                              .lane = (uint8_t)spw_nvme_lane(nvme, record->space)};
+    spw_nvme_share_take(nvme, &nvme->chunk[id]);
     segment->id[cell] = id + 1;
     segment->used++;
     nvme->class[segment->class].free_cells--;
@@ -265,7 +328,7 @@ static int sort_class(struct spw_cold *nvme, struct spw_nvme_class *class)
     }
     qsort(aged, count, sizeof *aged, by_sequence);
     for (uint32_t i = 0; i < count; i++)
-        spw_order_add(&class->order, aged[i].id, 0);
+        spw_order_add(&class->order, aged[i].id, nvme->chunk[aged[i].id].lane);
     free(aged);
     return 0;
 }

@@ -351,7 +351,7 @@ int spw_nvme_put(struct spw_cold *nvme, const struct spw_cold_put *put)
     if (nvme->phase != SPW_NVME_SERVES || nvme->now_ns < nvme->write_ns ||
         nvme->puts >= SPW_NVME_PUTS(nvme) || !spw_nvme_event_room(nvme, 2))
         return -EAGAIN;
-    int rc = spw_nvme_find_room(nvme, put->bytes, &id);
+    int rc = spw_nvme_find_room(nvme, put->name.space, put->bytes, &id);
     if (rc < 0)
         return rc;
     /* the payload is only read */

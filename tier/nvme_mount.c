@@ -179,13 +179,13 @@ static bool look_at_records(struct spw_cold *nvme)
     return nvme->scans == 0 && nvme->scan_next == nvme->segments;
 }
 
-/* The cap may be lower than it was. */
+/* The cap may be lower than it was: something has to go, if need be what is promised. */
 static void fit_cap(struct spw_cold *nvme)
 {
     uint64_t leaving = 0;
     struct spw_nvme_segment *segment;
     while (SPW_NVME_OVERHEAD + nvme->file_bytes - leaving > nvme->config.cap_bytes &&
-           (segment = spw_nvme_oldest_segment(nvme, SPW_NVME_CLASSES))) {
+           (segment = spw_nvme_least_promised(nvme))) {
         leaving += spw_nvme_segment_bytes(segment->file.head.cell_bytes, segment->file.head.cells) +
                    SPW_NVME_SEGMENT_MORE;
         spw_nvme_segment_empty(nvme, segment, SPW_COLD_EVICTED);

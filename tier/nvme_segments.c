@@ -168,12 +168,14 @@ int spw_nvme_segment_create(struct spw_cold *nvme, uint32_t class)
 
 /* ---- who goes -------------------------------------------------------------------------------- */
 
-struct spw_nvme_segment *spw_nvme_oldest_segment(const struct spw_cold *nvme, uint32_t class)
+struct spw_nvme_segment *spw_nvme_oldest_segment(const struct spw_cold *nvme, uint32_t class,
+                                                 uint64_t lanes)
 {
     struct spw_nvme_segment *oldest = NULL;
     for (uint32_t i = 0; i < nvme->segments; i++) {
         struct spw_nvme_segment *segment = nvme->segment[i];
-        if (segment->class == class || segment->leaving || segment->busy != 0)
+        if (segment->class == class || segment->leaving || segment->busy != 0 ||
+            (segment->lanes & ~lanes) != 0)
             continue;
         uint64_t used = segment->used ? segment->last_used : 0;
         if (!oldest || used < (oldest->used ? oldest->last_used : 0))

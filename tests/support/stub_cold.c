@@ -237,6 +237,14 @@ static int stub_close(struct spw_cold *stub, uint64_t limit_ns)
     return 0;
 }
 
+static void stub_share(struct spw_cold *stub, const uint64_t space[2],
+                       const struct spw_share *share)
+{
+    (void)space;
+    stub->shares++;
+    stub->share = *share;
+}
+
 int stub_cold_open(void *ctx, const struct spw_cold_listener *listener, void (*wake)(void *ctx),
                    void *wake_ctx, struct spw_cold_handle *out_cold, struct spw_error *err)
 {
@@ -248,6 +256,7 @@ int stub_cold_open(void *ctx, const struct spw_cold_listener *listener, void (*w
         .demote = stub_demote,
         .name = stub_name,
         .reset = stub_reset,
+        .share = stub_share,
         .poll = stub_poll,
         .due_ns = stub_due,
         .gauge = stub_gauge,

@@ -40,6 +40,8 @@ struct spw_cold {
     spw_atomic32 held_back; /* 1: no transfer ends, and none is due; any thread clears it */
     /* what the test reads */
     uint32_t puts, gets, in_flight, held, opens;
+    uint32_t shares; /* told; the last one: .share; it makes room for all alike */
+    struct spw_share share;
     bool summed; /* the last put came with a checksum: .sum */
     uint64_t sum;
     char order[64]; /* of transfers that were taken: p or g; the first 63 */
