@@ -56,6 +56,7 @@
     X(cold_dropped_queue, "wanted below, queue above its mark")                                    \
     X(cold_dropped_budget, "wanted below, the day's write budget is used up")                      \
     X(cold_dropped_full, "wanted below, no room can be made there")                                \
+    X(cold_dropped_share, "wanted below, but what could go there is promised to other spaces")     \
     X(cold_dropped_down, "wanted below, the tier is out of service")                               \
     X(cold_dropped_gone, "wanted below, but gone before it was written")                           \
     X(cold_write_failed, "writes that failed or came too late")                                    \

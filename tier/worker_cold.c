@@ -128,19 +128,34 @@ static bool claim(struct spw_worker *worker, uint32_t id)
     return true;
 }
 
-/* Spaces opened since the last look. A space that is open never changes. */
+/* The tier is told of a space's shares when they are not what it knows. */
+static void look_at_shares(struct spw_worker *worker, uint32_t space)
+{
+    struct spw_worker_cold *cold = worker->cold;
+    /* relaxed: they say nothing of anything else */
+    uint64_t shares = spw_load_relaxed(&worker->pool->ctl->space[space].shares);
+    struct spw_share share = {SPW_SHARES_GUARANTEED(shares), SPW_SHARES_LARGEST(shares)};
+    if (shares == cold->space_shares[space])
+        return;
+    cold->space_shares[space] = shares;
+    cold->tier.ops->share(cold->tier.cold, cold->space_hash[space], &share);
+}
+
+/* Spaces opened since the last look. A space that is open never changes, but for its shares. */
 static void look_at_spaces(struct spw_worker *worker)
 {
     struct spw_worker_cold *cold = worker->cold;
     for (uint32_t space = 0; space < SPW_SPACES_MAX; space++) {
         const struct spw_space_record *record =
             cold->space_known[space] ? NULL : spw_worker_record_of(worker, space);
-        if (!record)
-            continue;
-        spw_space_hash(record, cold->space_hash[space]);
-        cold->space_known[space] = true;
-        cold->claiming = true;
-        cold->claim_from = 0;
+        if (record) {
+            spw_space_hash(record, cold->space_hash[space]);
+            cold->space_known[space] = true;
+            cold->claiming = true;
+            cold->claim_from = 0;
+        }
+        if (cold->space_known[space])
+            look_at_shares(worker, space);
     }
 }
 

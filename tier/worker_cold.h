@@ -78,6 +78,7 @@ struct spw_worker_cold {
     bool claiming;       /* a space was opened: look at all of them      */
     uint64_t space_hash[SPW_SPACES_MAX][2];
     bool space_known[SPW_SPACES_MAX];
+    uint64_t space_shares[SPW_SPACES_MAX]; /* as the tier was told */
     uint64_t reset_nonce;
     uint32_t state; /* of the tier, as shown last */
     uint64_t shown_tick_ns;

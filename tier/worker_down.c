@@ -315,7 +315,9 @@ static void write_or_drop(struct spw_worker *worker, struct spw_cold_job *job, i
     struct spw_worker_down *down = &worker->cold->down;
     if (status < 0) {
         drop(worker, job,
-             status == -EIO ? SPW_WORKER_cold_dropped_down : SPW_WORKER_cold_dropped_full);
+             status == -EIO      ? SPW_WORKER_cold_dropped_down
+             : status == -EDQUOT ? SPW_WORKER_cold_dropped_share
+                                 : SPW_WORKER_cold_dropped_full);
         return;
     }
     spw_queue_take(&down->queue, &job->item);

@@ -84,8 +84,8 @@ static bool has_settled(void *ctx)
 {
     static const enum spw_worker_counter ends[] = {
         SPW_WORKER_cold_written,      SPW_WORKER_cold_dropped_queue, SPW_WORKER_cold_dropped_budget,
-        SPW_WORKER_cold_dropped_full, SPW_WORKER_cold_dropped_down,  SPW_WORKER_cold_dropped_gone,
-        SPW_WORKER_cold_write_failed};
+        SPW_WORKER_cold_dropped_full, SPW_WORKER_cold_dropped_share, SPW_WORKER_cold_dropped_down,
+        SPW_WORKER_cold_dropped_gone, SPW_WORKER_cold_write_failed};
     uint64_t ended = 0;
     (void)ctx;
     for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)

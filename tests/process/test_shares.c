@@ -6,6 +6,10 @@
 #include <jansson.h>
 #include <signal.h>
 #include <string.h>
+#include <unistd.h>
+
+#include "tier/counters.h"
+#include "tier/layout.h"
 
 TestSuite(process_shares, .timeout = 60);
 
@@ -56,9 +60,9 @@ static json_t *line_of(json_t *root, const char *fingerprint)
 {
     json_t *line;
     size_t i;
-    json_array_foreach(json_object_get(root, "spaces"), i, line)
-        if (strcmp(json_string_value(json_object_get(line, "fingerprint")), fingerprint) == 0)
-            return line;
+    json_array_foreach(json_object_get(root, "spaces"), i,
+                       line) if (strcmp(json_string_value(json_object_get(line, "fingerprint")),
+                                        fingerprint) == 0) return line;
     return NULL;
 }
 
@@ -92,6 +96,81 @@ Test(process_shares, a_batch_job_cant_wipe_the_chat_model)
     cr_expect_eq(number(line, "largest_permille"), 0);
     cr_expect_eq(number(line_of(root, "batch"), "host_bytes"), 20 * CHUNK);
     json_decref(root);
+    actor_close(&chat);
+    actor_close(&batch);
+    cr_expect_eq(proc_stop(&pool, SIGTERM), 0);
+    proc_close(&pool);
+}
+
+static bool is_up(void *ctx)
+{
+    (void)ctx;
+    return spw_load_relaxed(&pool.seen->feed[0]->tier[SPW_TIER_NVME].state) == SPW_TIER_UP;
+}
+
+static bool nothing_is_under_way(void *ctx)
+{
+    static const enum spw_worker_counter ends[] = {
+        SPW_WORKER_cold_written, SPW_WORKER_cold_dropped_queue, SPW_WORKER_cold_dropped_full,
+        SPW_WORKER_cold_dropped_share, SPW_WORKER_cold_dropped_gone};
+    uint64_t ended = 0;
+    (void)ctx;
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
+        ended += proc_count(&pool, 0, ends[i]);
+    return ended >= proc_count(&pool, 0, SPW_WORKER_cold_wanted);
+}
+
+static void store_slowly(struct actor *actor, uint64_t first, uint64_t count)
+{
+    for (uint64_t key = first; key < first + count; key++) {
+        store(actor, key, 1);
+        cr_assert(proc_eventually(nothing_is_under_way, NULL, 10000));
+    }
+}
+
+/* However long they take to come up. */
+static uint32_t fetch(struct actor *actor, uint64_t first, uint64_t count)
+{
+    uint32_t found = 0;
+    for (uint64_t key = first; key < first + count; key++) {
+        uint64_t until = proc_now_ms() + 10000;
+        int got;
+        while ((got = actor_load(actor, key, 1)) == -EAGAIN && proc_now_ms() < until)
+            usleep(500);
+        cr_assert_geq(got, 0, "key %lu: %d", (unsigned long)key, got);
+        found += (uint32_t)got;
+    }
+    return found;
+}
+
+/* Memory has room for 8, files for 60 or so: a tenth of either is the chat's and gone otherwise. */
+Test(process_shares, shares_hold_below_too_and_over_a_restart)
+{
+    char below[SUPPORT_PATH_BYTES];
+    cr_assert_eq(support_shm_dir(below), 0);
+    struct proc_config config = {
+        .capacity = 8, .chunk_bytes = 16384, .on_stop = "keep", .listen = true};
+    const char *more[] = {"--nvme-dir",           below, "--nvme-bytes",    "1MiB",
+                          "--nvme-promote-share", "100", "--io-quarantine", "100ms"};
+    memcpy(config.more, more, sizeof more);
+    cr_assert(proc_start(&pool, &config));
+    cr_assert(proc_eventually(is_up, NULL, 10000));
+    meet(&chat, "chat", 500, 0);
+    meet(&batch, "batch", 0, 0);
+    store_slowly(&chat, 1, 12);
+    store_slowly(&batch, 1000, 120);
+    cr_expect_gt(proc_count(&pool, 0, SPW_WORKER_cold_evicted), 0);
+    cr_expect_eq(fetch(&chat, 1, 12), 12);
+    actor_close(&chat);
+    actor_close(&batch);
+    cr_assert_eq(proc_stop(&pool, SIGTERM), 0);
+    proc_spawn(&pool);
+    cr_assert_eq(proc_await(&pool), 0);
+    cr_assert(proc_eventually(is_up, NULL, 10000));
+    meet(&batch, "batch", 0, 0);
+    store_slowly(&batch, 2000, 120);
+    meet(&chat, "chat", 0, 0);
+    cr_expect_eq(fetch(&chat, 1, 12), 12);
     actor_close(&chat);
     actor_close(&batch);
     cr_expect_eq(proc_stop(&pool, SIGTERM), 0);

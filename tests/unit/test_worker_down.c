@@ -34,7 +34,8 @@ static uint64_t still_open(void)
     return count(SPW_WORKER_cold_wanted) - count(SPW_WORKER_cold_written) -
            count(SPW_WORKER_cold_write_failed) - count(SPW_WORKER_cold_dropped_queue) -
            count(SPW_WORKER_cold_dropped_budget) - count(SPW_WORKER_cold_dropped_full) -
-           count(SPW_WORKER_cold_dropped_down) - count(SPW_WORKER_cold_dropped_gone);
+           count(SPW_WORKER_cold_dropped_share) - count(SPW_WORKER_cold_dropped_down) -
+           count(SPW_WORKER_cold_dropped_gone);
 }
 
 static void end(void)
@@ -182,6 +183,35 @@ Test(worker_down, a_days_budget_is_kept)
     end();
 }
 
+static void give(uint32_t guaranteed_permille, uint32_t largest_permille)
+{
+    spw_store_relaxed(&rig.daemon.ctl->space[RIG_SPACE].shares,
+                      SPW_SHARES(guaranteed_permille, largest_permille));
+    rig_settle(&rig);
+}
+
+Test(worker_down, the_tier_is_told_of_shares_once_whenever_they_change)
+{
+    start(8, (struct spw_cold_policy){0});
+    rig_store(&rig, &one, 0, 1, 2);
+    cr_expect_eq(stub.shares, 0, "there are none");
+    give(300, 0);
+    cr_expect_eq(stub.shares, 1);
+    cr_expect(stub.share.guaranteed_permille == 300 && stub.share.largest_permille == 0);
+    rig_store(&rig, &one, 0, 3, 2);
+    cr_expect_eq(stub.shares, 1);
+    give(0, 1000);
+    cr_expect_eq(stub.shares, 2);
+    cr_expect(stub.share.guaranteed_permille == 0 && stub.share.largest_permille == 1000);
+    give(200, 500);
+    rig_end_worker(&rig, 0);
+    rig_start_worker(&rig, 0);
+    rig_settle(&rig);
+    cr_expect_eq(stub.shares, 4, "a successor tells it again");
+    cr_expect(stub.share.guaranteed_permille == 200 && stub.share.largest_permille == 500);
+    end();
+}
+
 Test(worker_down, a_tier_that_is_full_or_down_is_counted_and_costs_nobody_anything)
 {
     start(8, (struct spw_cold_policy){0});
@@ -190,10 +220,14 @@ Test(worker_down, a_tier_that_is_full_or_down_is_counted_and_costs_nobody_anythi
     stub.put_refusal = 0;
     stub.down = true;
     rig_store(&rig, &one, 0, 3, 1);
+    stub.down = false;
+    stub.put_refusal = -EDQUOT;
+    rig_store(&rig, &one, 0, 5, 3);
+    stub.put_refusal = 0;
+    cr_expect_eq(count(SPW_WORKER_cold_dropped_share), 3);
     cr_expect_eq(count(SPW_WORKER_cold_dropped_full), 2);
     cr_expect_eq(count(SPW_WORKER_cold_dropped_down), 1);
     cr_expect_eq(count(SPW_WORKER_tier_down), 1);
-    stub.down = false;
     stub.put_status = -EIO;
     rig_store(&rig, &one, 0, 4, 1);
     cr_expect_eq(count(SPW_WORKER_cold_write_failed), 1);
