@@ -36,8 +36,8 @@ struct spw_io {
     uint64_t offset;
     void *buffer; /* borrowed until the end; @bytes of it */
     uint64_t bytes;
-    /* READ, WRITE: make the checksum of [sum_base, sum_base + sum_bytes), after a read and before
-     * a write that moved all its bytes. 0 bytes: none */
+    /* READ, WRITE: make the checksum of [sum_base, sum_base + sum_bytes), after a read that moved all
+     * its bytes, and at any time of a write: they don't change until its end. 0 bytes: none */
     const void *sum_base;
     uint64_t sum_bytes;
     int64_t (*call)(

@@ -73,7 +73,7 @@ int spw_io_core_push(struct spw_io_core *core, const struct spw_io *io);
 struct spw_io_slot *spw_io_core_take(struct spw_io_core *core);
 /** It has ended with @result; makes a read's checksum. Takes the lock, wakes the worker. */
 void spw_io_core_end(struct spw_io_core *core, struct spw_io_slot *slot, int64_t result);
-/** Its checksum, if one is wanted: before a write, and after a whole read. */
+/** Its checksum, if one is wanted: until a write ends, and after a whole read. */
 void spw_io_core_sum(struct spw_io_slot *slot);
 /** Carry it out by plain system calls. What they say. */
 int64_t spw_io_core_perform(const struct spw_io *io);

@@ -23,6 +23,8 @@ struct spw_io_engine {
     struct iovec *piece; /* registered, by address */
     uint32_t pieces;
     uint32_t in_flight; /* with the ring, the eventfd's read not counted */
+    struct spw_io_slot *unsummed[SPW_IO_DEPTH_MAX]; /* writes of these: summed while they run */
+    uint32_t unsummed_count;
     bool refused;       /* the ring is no longer used */
     bool hears;         /* the eventfd's read is with the ring */
     int bell;
@@ -166,8 +168,8 @@ static void prepare(struct spw_io_engine *engine, struct spw_io_slot *slot)
     struct io_uring_sqe *sqe = io_uring_get_sqe(&engine->ring); /* entries are above the depth */
     unsigned bytes = (unsigned)(io->bytes < SPW_IO_BYTES_MAX ? io->bytes : SPW_IO_BYTES_MAX);
     int piece = piece_of(engine, io);
-    if (io->op == SPW_IO_WRITE)
-        spw_io_core_sum(slot);
+    if (io->op == SPW_IO_WRITE && io->sum_bytes != 0)
+        engine->unsummed[engine->unsummed_count++] = slot;
     if (io->op == SPW_IO_READ && piece >= 0)
         io_uring_prep_read_fixed(sqe, io->fd, io->buffer, bytes, io->offset, piece);
     else if (io->op == SPW_IO_READ)
@@ -206,8 +208,6 @@ static void ended(struct spw_io_engine *engine, struct spw_io_slot *slot, int re
 {
     int64_t final = result;
     if (result == -EINTR || result == -EAGAIN || may_be_refusal(result)) {
-        if (slot->io.op == SPW_IO_WRITE)
-            spw_io_core_sum(slot);
         final = spw_io_core_perform(&slot->io);
         if (final >= 0 && may_be_refusal(result) && !engine->refused)
             go_on_without_ring(engine, result);
@@ -215,9 +215,17 @@ static void ended(struct spw_io_engine *engine, struct spw_io_slot *slot, int re
     spw_io_core_end(&engine->core, slot, final);
 }
 
+/* The disk works meanwhile: what a write writes doesn't change until its end is polled. */
+static void sum_writes(struct spw_io_engine *engine)
+{
+    for (; engine->unsummed_count != 0; engine->unsummed_count--)
+        spw_io_core_sum(engine->unsummed[engine->unsummed_count - 1]);
+}
+
 static void reap(struct spw_io_engine *engine)
 {
     struct io_uring_cqe *cqe;
+    sum_writes(engine);
     while (io_uring_peek_cqe(&engine->ring, &cqe) == 0) {
         struct spw_io_slot *slot = io_uring_cqe_get_data(cqe);
         int result = cqe->res;
@@ -326,6 +334,10 @@ static void *drive(void *arg)
         return NULL;
     }
     while (!engine->refused && fill(engine)) {
+        if (engine->unsummed_count != 0) {
+            enter(engine, 0);
+            sum_writes(engine);
+        }
         enter(engine, 1);
         reap(engine);
     }
