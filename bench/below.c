@@ -173,10 +173,13 @@ static void wake(void *ctx)
     sem_post(ctx);
 }
 
-/* As a worker does: asleep until the engine has something. */
+/* As a worker does: asleep until the engine has something, or the store is due. */
 static void sleep_a_while(struct spw_bench_below *below)
 {
+    uint64_t now_ns = spw_bench_now_ns();
     struct timespec until;
+    if (below->cold.ops->due_ns(below->cold.cold, now_ns) <= now_ns)
+        return;
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_nsec += 10000000;
     until.tv_sec += until.tv_nsec / 1000000000;

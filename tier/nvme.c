@@ -32,6 +32,7 @@ int spw_nvme_submit(struct spw_cold *nvme, struct spw_nvme_op *op, struct spw_io
     io->tag = op;
     int rc = nvme->config.io.ops->submit(nvme->config.io.engine, io);
     nvme->open_ops += rc == 0;
+    nvme->engine_full = rc == -EAGAIN;
     return rc;
 }
 
@@ -53,6 +54,7 @@ static void poll_engine(struct spw_cold *nvme)
         for (int i = 0; i < count; i++) {
             struct spw_nvme_op *op = end[i].tag;
             nvme->open_ops--;
+            nvme->engine_full = false;
             op->ended(nvme, op, &end[i]);
         }
     } while (count == ENDS_A_POLL);
@@ -112,7 +114,8 @@ static uint64_t earlier(uint64_t a, uint64_t b)
 
 static uint64_t due_ns(struct spw_cold *nvme, uint64_t now_ns)
 {
-    if (nvme->events != 0 || (nvme->phase == SPW_NVME_READING && nvme->scan_more))
+    if (nvme->events != 0 || (nvme->phase == SPW_NVME_READING && nvme->scan_more) ||
+        (nvme->phase == SPW_NVME_SERVES && now_ns >= nvme->write_ns && spw_nvme_blocks_wait(nvme)))
         return now_ns;
     uint64_t due = nvme->phase == SPW_NVME_OPENING || nvme->phase == SPW_NVME_READING
                        ? nvme->open_until_ns

@@ -71,21 +71,31 @@ static void ended(struct spw_cold *nvme, struct spw_nvme_op *op, const struct sp
         over(nvme, block_io, status);
 }
 
-static struct spw_nvme_block_io *idle_one(struct spw_cold *nvme)
+/* SPW_NVME_BLOCK_IOS: none. */
+static uint32_t idle_one(const struct spw_cold *nvme)
 {
-    for (uint32_t i = 0; i < SPW_NVME_BLOCK_IOS; i++)
-        if (!nvme->block_io[i].busy)
-            return &nvme->block_io[i];
-    return NULL;
+    uint32_t i = 0;
+    while (i < SPW_NVME_BLOCK_IOS && nvme->block_io[i].busy)
+        i++;
+    return i;
+}
+
+bool spw_nvme_blocks_wait(const struct spw_cold *nvme)
+{
+    const struct spw_nvme_block *block = nvme->engine_full ? NULL : nvme->dirty_first;
+    while (block && (block->writing || block->written == block->version))
+        block = block->next;
+    return block && idle_one(nvme) < SPW_NVME_BLOCK_IOS;
 }
 
 /* False: it can't be written now. */
 static bool write_block(struct spw_cold *nvme, struct spw_nvme_block *block)
 {
-    struct spw_nvme_block_io *block_io = idle_one(nvme);
     struct spw_nvme_segment *segment = block->segment;
-    if (!block_io)
+    uint32_t idle = idle_one(nvme);
+    if (idle == SPW_NVME_BLOCK_IOS)
         return false;
+    struct spw_nvme_block_io *block_io = &nvme->block_io[idle];
     memcpy(block_io->copy, &segment->table[block->index * SPW_NVME_RECORDS], SPW_NVME_BLOCK);
     block_io->op.ended = ended;
     block_io->block = block;

@@ -140,6 +140,7 @@ struct spw_cold {
     uint64_t now_ns;
     enum { SPW_NVME_OPENING, SPW_NVME_READING, SPW_NVME_SERVES, SPW_NVME_IS_DOWN } phase;
     uint32_t open_ops;     /* with the engine: all kinds */
+    bool engine_full;      /* it took no more; something of ours will end */
     uint32_t errors;       /* in a row                   */
     char text[200];        /* why it isn't as asked for, or is down */
     char engine_text[160]; /* likewise of the engine */
@@ -299,6 +300,8 @@ uint32_t spw_nvme_block_changed(struct spw_cold *nvme, struct spw_nvme_segment *
                                 uint32_t cell);
 /** Write what is to be written. */
 void spw_nvme_blocks_pump(struct spw_cold *nvme);
+/** Is there something that could be written now? */
+bool spw_nvme_blocks_wait(const struct spw_cold *nvme);
 
 /* ---- nvme_jobs.c ----------------------------------------------------------------------------- */
 

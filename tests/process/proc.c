@@ -2,6 +2,7 @@
 #include "tests/process/proc.h"
 
 #include "shm/alive.h"
+#include "tier/counters.h"
 #include "tier/layout.h"
 
 #include <dirent.h>
@@ -338,6 +339,18 @@ uint32_t proc_claims(const struct proc_pool *pool)
 uint64_t proc_count(const struct proc_pool *pool, uint32_t k, uint32_t counter)
 {
     return spw_load_relaxed(&pool->seen->feed[k]->counter[counter]);
+}
+
+bool proc_settled_below(void *pool)
+{
+    static const enum spw_worker_counter ends[] = {
+        SPW_WORKER_cold_written,      SPW_WORKER_cold_dropped_queue, SPW_WORKER_cold_dropped_budget,
+        SPW_WORKER_cold_dropped_full, SPW_WORKER_cold_dropped_share, SPW_WORKER_cold_dropped_down,
+        SPW_WORKER_cold_dropped_gone, SPW_WORKER_cold_write_failed};
+    uint64_t ended = 0;
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
+        ended += proc_count(pool, 0, ends[i]);
+    return ended >= proc_count(pool, 0, SPW_WORKER_cold_wanted);
 }
 
 /* ---- other programs -------------------------------------------------------------------------- */

@@ -76,6 +76,9 @@ bool proc_await_successor(const struct proc_pool *pool, uint32_t k, uint64_t bef
 uint32_t proc_entries(const struct proc_pool *pool, uint32_t k, uint32_t state);
 uint32_t proc_claims(const struct proc_pool *pool);
 uint64_t proc_count(const struct proc_pool *pool, uint32_t k, uint32_t counter);
+/** For proc_eventually(): each chunk that worker 0 of @pool wanted below was written there, or is
+ * counted by why it wasn't. */
+bool proc_settled_below(void *pool);
 
 /** Run a program to its end with both outputs in @out (closed by NUL). Exit status as of
  * support_wait; -ETIMEDOUT: killed. */

@@ -79,26 +79,12 @@ static void await_entries(uint64_t chunks)
               (unsigned long)chunks);
 }
 
-/* Each chunk that was wanted below was written, or is counted by why it wasn't. */
-static bool has_settled(void *ctx)
-{
-    static const enum spw_worker_counter ends[] = {
-        SPW_WORKER_cold_written,      SPW_WORKER_cold_dropped_queue, SPW_WORKER_cold_dropped_budget,
-        SPW_WORKER_cold_dropped_full, SPW_WORKER_cold_dropped_share, SPW_WORKER_cold_dropped_down,
-        SPW_WORKER_cold_dropped_gone, SPW_WORKER_cold_write_failed};
-    uint64_t ended = 0;
-    (void)ctx;
-    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
-        ended += proc_count(&pool, 0, ends[i]);
-    return ended >= proc_count(&pool, 0, SPW_WORKER_cold_wanted);
-}
-
 /* No store evicts what is still to be written. */
 static void store_slowly(uint64_t first, uint64_t count)
 {
     for (uint64_t key = first; key < first + count; key++) {
         cr_assert_eq(actor_store(&actor, key, 1), 1, "key %lu", (unsigned long)key);
-        cr_assert(proc_eventually(has_settled, NULL, 10000), "key %lu", (unsigned long)key);
+        cr_assert(proc_eventually(proc_settled_below, &pool, 10000), "key %lu", (unsigned long)key);
     }
 }
 
@@ -278,6 +264,7 @@ Test(process_nvme, a_worker_dead_at_any_step_leaves_what_is_right)
     struct actor other;
     cr_assert_eq(support_shm_dir(below), 0);
     struct proc_config config = config_of(1);
+    config.more[9] = "200ms"; /* each successor waits so long */
     proc_open(&pool, &config);
     setenv("SPW_CRASH_WORKERS", pool.dir, 1);
     proc_spawn(&pool);

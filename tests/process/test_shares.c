@@ -108,23 +108,11 @@ static bool is_up(void *ctx)
     return spw_load_relaxed(&pool.seen->feed[0]->tier[SPW_TIER_NVME].state) == SPW_TIER_UP;
 }
 
-static bool nothing_is_under_way(void *ctx)
-{
-    static const enum spw_worker_counter ends[] = {
-        SPW_WORKER_cold_written, SPW_WORKER_cold_dropped_queue, SPW_WORKER_cold_dropped_full,
-        SPW_WORKER_cold_dropped_share, SPW_WORKER_cold_dropped_gone};
-    uint64_t ended = 0;
-    (void)ctx;
-    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
-        ended += proc_count(&pool, 0, ends[i]);
-    return ended >= proc_count(&pool, 0, SPW_WORKER_cold_wanted);
-}
-
 static void store_slowly(struct actor *actor, uint64_t first, uint64_t count)
 {
     for (uint64_t key = first; key < first + count; key++) {
         store(actor, key, 1);
-        cr_assert(proc_eventually(nothing_is_under_way, NULL, 10000));
+        cr_assert(proc_eventually(proc_settled_below, &pool, 10000));
     }
 }
 

@@ -303,6 +303,33 @@ Test(nvme, the_least_recently_used_goes_first)
     end();
 }
 
+static bool is_due(void)
+{
+    uint64_t now_ns = spw_monotonic_ns() + rig.ahead_ns;
+    return rig.cold.ops->due_ns(rig.cold.cold, now_ns) <= now_ns;
+}
+
+/* Else a worker that has nothing else to do would sleep on it up to a tick. */
+Test(nvme, a_put_in_anothers_place_is_due_at_once_and_not_while_it_is_written)
+{
+    int rc;
+    nvme_rig_start(&rig, &(struct nvme_rig_options){.cap_bytes = 512 << 10});
+    fill_up(0);
+    nvme_rig_quiet(&rig, 0);
+    cr_assert_not(is_due());
+    fault_io_rule(rig.fault, (struct fault_io_rule){.kind = FAULT_IO_HANG, .op = SPW_IO_WRITE});
+    struct nvme_job *job = nvme_rig_put_begin(&rig, 1000, 4096, &rc);
+    cr_assert(job);
+    cr_expect(is_due(), "a record is to be erased");
+    nvme_rig_poll(&rig);
+    cr_expect_eq(fault_io_held_count(rig.fault), 1);
+    cr_expect_not(is_due(), "it is being erased");
+    fault_io_clear(rig.fault);
+    fault_io_release(rig.fault);
+    cr_expect_eq(nvme_rig_end(&rig, job), 0);
+    end();
+}
+
 Test(nvme, with_fifo_touching_changes_nothing)
 {
     nvme_rig_start(&rig, &(struct nvme_rig_options){.cap_bytes = 512 << 10, .fifo = true});
