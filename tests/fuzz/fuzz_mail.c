@@ -12,7 +12,7 @@
 #include "tools/spaces.h"
 
 #define REQUESTS_MAX 80u /* more than there are spaces */
-#define ASKED_BYTES  (sizeof(struct spw_space_record) + SPW_RANKS_MAX * sizeof(uint32_t))
+#define ASKED_BYTES  sizeof(struct spw_open_space_mail)
 
 static struct guarded_pool pool;
 
@@ -62,9 +62,24 @@ static void check_space(uint32_t s)
         fuzz_expect((kept & workers) == 0, "two ranks at one worker");
         kept |= workers;
     }
+    uint64_t shares = spw_load_relaxed(&space->shares);
+    uint32_t largest = SPW_SHARES_LARGEST(shares);
+    fuzz_expect(largest <= SPW_SHARES_ALL &&
+                    SPW_SHARES_GUARANTEED(shares) <= (largest ? largest : SPW_SHARES_ALL),
+                "a share out of range");
     for (uint32_t other = 0; other < s; other++)
         fuzz_expect(strcmp(record->fingerprint, pool.pool.ctl->space[other].record.fingerprint),
                     "two spaces of one fingerprint");
+}
+
+static void check_promises(void)
+{
+    const struct spw_ctl *ctl = pool.pool.ctl;
+    uint32_t promised = 0;
+    for (uint32_t s = 0; s < SPW_SPACES_MAX; s++)
+        if (spw_load_relaxed(&ctl->space[s].ready) == 1)
+            promised += SPW_SHARES_GUARANTEED(spw_load_relaxed(&ctl->space[s].shares));
+    fuzz_expect(promised <= SPW_SHARES_ALL, "more than all is promised");
 }
 
 static void request(uint64_t seq)
@@ -100,6 +115,7 @@ static void request(uint64_t seq)
                     "a space that changed");
     if (status == 0 && !stop)
         check_space((uint32_t)value);
+    check_promises();
 }
 
 /* Half of what is damaged gets the seal that belongs to it, or nothing would come through. */
@@ -127,6 +143,7 @@ static void keep(struct fuzz_input *in)
         if (rc == 0)
             check_space(s);
     }
+    check_promises();
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -135,9 +152,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct spw_mailbox *mail = &pool.pool.client[0].head->mailbox;
     const struct fuzz_window window[] = {
         {(void *)&mail->bell, 64},
-        {mail->bytes, 256},                                         /* the fingerprint */
-        {mail->bytes + 256, sizeof(struct spw_space_record) - 256}, /* geometry        */
-        {mail->bytes + sizeof(struct spw_space_record), SPW_RANKS_MAX * sizeof(uint32_t)},
+        {mail->bytes, 256},                                                /* the fingerprint */
+        {mail->bytes + 256, sizeof(struct spw_space_record) - 256},        /* geometry        */
+        {mail->bytes + sizeof(struct spw_space_record), sizeof(uint64_t)}, /* shares */
+        {mail->bytes + offsetof(struct spw_open_space_mail, rank_worker),
+         SPW_RANKS_MAX * sizeof(uint32_t)},
     };
     guarded_restore(&pool.ctl);
     guarded_restore(&pool.client[0]);
@@ -147,7 +166,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             keep(&in);
         pieces %= 4;
         while (pieces--)
-            fuzz_damage(&in, window, 4);
+            fuzz_damage(&in, window, sizeof window / sizeof window[0]);
         request(seq);
     }
     return 0;
