@@ -75,12 +75,23 @@ bool spw_nvme_event_room(const struct spw_cold *nvme, uint32_t count)
     return nvme->events + 2 * nvme->leased + SPW_SPACES_MAX + count <= nvme->event_room;
 }
 
+/* What was found may have gone since, and its id may be another one's. */
+static bool still_true(struct spw_cold *nvme, const struct spw_cold_event *event)
+{
+    if (event->kind != SPW_COLD_FOUND)
+        return true;
+    bool found = nvme->chunk[event->id].found;
+    nvme->chunk[event->id].found = false;
+    return found;
+}
+
 static int take_events(struct spw_cold *nvme, struct spw_cold_event *out, int max)
 {
     int count = 0;
     for (; count < max && nvme->events != 0; nvme->events--) {
-        out[count++] = nvme->event[nvme->event_first];
+        out[count] = nvme->event[nvme->event_first];
         nvme->event_first = (nvme->event_first + 1) % nvme->event_room;
+        count += still_true(nvme, &out[count]);
     }
     return count;
 }

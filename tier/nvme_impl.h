@@ -75,6 +75,7 @@ struct spw_nvme_chunk {
     uint16_t reads; /* under way */
     uint8_t state;
     uint8_t lane; /* its space's */
+    bool found;   /* by a scan, and nobody was told yet */
 };
 
 /* Chunks of one cell size, in order of who goes next. */

@@ -299,6 +299,7 @@ void spw_nvme_take_found(struct spw_cold *nvme, struct spw_nvme_segment *segment
     spw_nvme_hold(nvme, id);
     if (last_used > segment->last_used)
         segment->last_used = last_used;
+    nvme->chunk[id].found = true;
     spw_nvme_event(nvme, SPW_COLD_FOUND, id, 0, NULL);
 }
 

@@ -335,3 +335,37 @@ Test(nvme_restart, a_directory_has_one_daemon_and_one_worker_a_shard)
     cr_expect(strstr(err.text, gone) != NULL);
     support_remove_dir(dir);
 }
+
+/* An id is free as soon as its chunk is gone, told of or not. */
+Test(nvme_restart, nobody_is_told_of_a_find_whose_id_is_another_chunks_by_then)
+{
+    enum { CHUNKS = 20 };
+    static _Alignas(4096) uint8_t payload[4096];
+    struct spw_cold_event event[CHUNKS + 8];
+    nvme_rig_start(&rig, &(struct nvme_rig_options){.ids = CHUNKS});
+    for (uint64_t n = 0; n < CHUNKS; n++)
+        cr_assert_eq(nvme_rig_put(&rig, n, sizeof payload), 0);
+    nvme_rig_quiet(&rig, 0);
+    cr_assert_eq(nvme_rig_close(&rig), 0);
+    nvme_rig_again(&rig);
+    struct spw_cold *cold = rig.cold.cold;
+    while (nvme_rig_gauge(&rig).entries < CHUNKS || nvme_rig_gauge(&rig).state != SPW_TIER_UP)
+        rig.cold.ops->poll(cold, spw_monotonic_ns(), event, 0); /* found, and nobody is told */
+    rig.cold.ops->drop(cold, 7);
+    struct spw_cold_put put = {.payload = payload, .bytes = sizeof payload};
+    nvme_rig_name(1000, &put.name);
+    cr_assert_eq(rig.cold.ops->put(cold, &put), 0, "it gets the only id that is free");
+    uint32_t found = 0, ended = 0;
+    for (uint64_t until = spw_monotonic_ns() + 5000000000ull;
+         ended == 0 && spw_monotonic_ns() < until;) {
+        int count = rig.cold.ops->poll(cold, spw_monotonic_ns(), event, CHUNKS + 8);
+        for (int i = 0; i < count; i++) {
+            cr_expect(event[i].kind != SPW_COLD_FOUND || event[i].id != 7, "7 is another one");
+            found += event[i].kind == SPW_COLD_FOUND;
+            ended += event[i].kind == SPW_COLD_PUT && event[i].id == 7;
+        }
+    }
+    cr_expect(found == CHUNKS - 1 && ended == 1, "%u found, %u put", found, ended);
+    cr_expect_eq(nvme_rig_close(&rig), 0);
+    nvme_rig_fini(&rig);
+}
