@@ -323,7 +323,7 @@ int64_t spw_nvme_create(void *arg)
         memset(id, (int)file->number, sizeof id);
     int rc = reserve_cells(file);
     if (rc == 0) {
-        spw_nvme_head_make(&file->head, file->number, id, file->head.cell_bytes, file->head.cells);
+        spw_nvme_head_make(&file->head, file->number, id);
         rc = write_block(file->fd, 0, &file->head);
     }
     if (rc == 0)

@@ -46,7 +46,7 @@ void spw_nvme_mount_fini(struct spw_nvme_mount *mount);
 struct spw_nvme_create {
     int shard_fd;
     bool direct;
-    struct spw_nvme_file file; /* in: number, head's sizes; out: fd, bytes, head */
+    struct spw_nvme_file file; /* in: number, head's sizes and owner; out: fd, bytes, head */
     char text[200];
 };
 

@@ -11,7 +11,7 @@
 #include "tier/order.h"
 #include "tier/transfer.h"
 
-#define SPW_NVME_CLASSES      64u
+#define SPW_NVME_CLASSES      256u
 #define SPW_NVME_OVERHEAD     (64u << 10) /* directories and small files                    */
 #define SPW_NVME_SEGMENT_MORE 4096u       /* a segment's inode, name and extents            */
 #define SPW_NVME_BLOCK_IOS    8u          /* blocks of tables being written at once         */
@@ -78,9 +78,10 @@ struct spw_nvme_chunk {
     bool found;   /* by a scan, and nobody was told yet */
 };
 
-/* Chunks of one cell size, in order of who goes next. */
+/* Chunks of one cell size, of one space with a guarantee or of all others, in order of who goes next. */
 struct spw_nvme_class {
     uint64_t cell_bytes;
+    uint64_t owner[2]; /* as the heads of its segments have it */
     struct spw_order order;
     uint32_t free_cells;
 };
@@ -250,8 +251,9 @@ int spw_nvme_sort(struct spw_cold *nvme);
 
 /* ---- nvme_segments.c ------------------------------------------------------------------------- */
 
-/** The class of these cells, made if need be, or -EFBIG: there are too many. */
-int spw_nvme_class_of(struct spw_cold *nvme, uint64_t cell_bytes);
+/** The class of these cells and @owner, made if need be. Where there are too many, that of nobody's; or
+ * -EFBIG. */
+int spw_nvme_class_of(struct spw_cold *nvme, uint64_t cell_bytes, const uint64_t owner[2]);
 /** A segment in memory for @file, its table unread. NULL: no memory; @file stays the caller's. */
 struct spw_nvme_segment *spw_nvme_segment_add(struct spw_cold *nvme,
                                               const struct spw_nvme_file *file);
@@ -264,9 +266,9 @@ void spw_nvme_segment_empty(struct spw_cold *nvme, struct spw_nvme_segment *segm
  * it isn't. */
 int spw_nvme_segment_create(struct spw_cold *nvme, uint32_t class);
 /** The segment not of @class (SPW_NVME_CLASSES: of any) that was used longest ago, of those that
- * nothing touches and whose chunks are all of @lanes, or NULL. */
+ * nothing touches and that may go as @victims make room for @lane, or NULL. */
 struct spw_nvme_segment *spw_nvme_oldest_segment(const struct spw_cold *nvme, uint32_t class,
-                                                 uint64_t lanes);
+                                                 uint64_t victims, uint32_t lane);
 /** Does some segment leave? Its bytes are free soon. */
 bool spw_nvme_segment_leaves(const struct spw_cold *nvme);
 /** Give back all memory of segments. Descriptors stay open. */
@@ -278,6 +280,10 @@ void spw_nvme_index_clear(struct spw_cold *nvme);
 void spw_nvme_share(struct spw_cold *nvme, const uint64_t space[2], const struct spw_share *share);
 /** Whose chunks stand in which lane. */
 uint32_t spw_nvme_lane(const struct spw_cold *nvme, const uint64_t space[2]);
+/** Who alone puts into the segments that chunks of @lane go to: its space, or 0. */
+void spw_nvme_owner(const struct spw_cold *nvme, uint32_t lane, uint64_t out_owner[2]);
+/** Cells of a new segment of @class. */
+uint32_t spw_nvme_cells_of(const struct spw_cold *nvme, const struct spw_nvme_class *class);
 /** @chunk, which has its cell and lane, is PUT or HELD from now on. */
 void spw_nvme_share_take(struct spw_cold *nvme, const struct spw_nvme_chunk *chunk);
 /** It is neither any more. */
@@ -285,6 +291,9 @@ void spw_nvme_share_give(struct spw_cold *nvme, const struct spw_nvme_chunk *chu
 /** Lanes that make room for @bytes more of @lane, at @step. */
 uint64_t spw_nvme_victims(const struct spw_cold *nvme, uint32_t lane, uint64_t bytes,
                           enum spw_share_step step);
+/** Lanes for whose sake @segment stays when @victims make room for @lane; 0: it may go. */
+uint64_t spw_nvme_keep(const struct spw_cold *nvme, const struct spw_nvme_segment *segment,
+                       uint64_t victims, uint32_t lane);
 /** The segment whose going costs least of what is promised, or NULL: each is touched. */
 struct spw_nvme_segment *spw_nvme_least_promised(const struct spw_cold *nvme);
 

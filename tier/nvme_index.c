@@ -1,14 +1,15 @@
 /*
  * Which chunks there are, in which cells, and who goes to make room. See nvme_impl.h.
  *
- * A class is a size of cells; each segment belongs to one. A put takes a free cell of its class, else
+ * A class is a size of cells, for a space with a guarantee or for all others; each segment belongs to
+ * one. A put takes a free cell of its class, else
  * a new segment while the cap allows one, else the place of the chunk of its class that goes next. A
  * class that has nothing to give, or whose next one was used later than anything in some segment of
  * another class, takes that segment: it is emptied, removed, and its bytes are the next one's.
  *
  * Where spaces have shares, first only what is beyond a largest share may go, then what is beyond a
- * guarantee, then what the space that puts has itself; a segment only if each chunk in it may. What is
- * left then is promised to others: -EDQUOT. See nvme_shares.c.
+ * guarantee, then what the space that puts has itself. What is left then is promised to others: -EDQUOT.
+ * See nvme_shares.c.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -90,12 +91,19 @@ void spw_nvme_dropped(struct spw_cold *nvme, uint32_t id)
         chunk_free(nvme, id);
 }
 
+/* Before its id is free: who wasn't told that it was found is told nothing. */
+static void tell_gone(struct spw_cold *nvme, uint32_t id, enum spw_cold_why why)
+{
+    if (!nvme->chunk[id].found)
+        nvme->config.listener.gone(nvme->config.listener.ctx, id, why);
+}
+
 void spw_nvme_all_away(struct spw_cold *nvme)
 {
     for (uint32_t id = 0; id < nvme->config.ids; id++) {
         if (nvme->chunk[id].state == SPW_CHUNK_HELD) {
             spw_order_remove(&class_of(nvme, &nvme->chunk[id])->order, id);
-            nvme->config.listener.gone(nvme->config.listener.ctx, id, SPW_COLD_AWAY);
+            tell_gone(nvme, id, SPW_COLD_AWAY);
         }
         if (nvme->chunk[id].state != SPW_CHUNK_FREE)
             spw_slot_list_add(&nvme->free_ids, id);
@@ -107,8 +115,10 @@ void spw_nvme_all_away(struct spw_cold *nvme)
 
 void spw_nvme_lose(struct spw_cold *nvme, uint32_t id, enum spw_cold_why why)
 {
+    bool told = !nvme->chunk[id].found;
     spw_nvme_forget(nvme, id);
-    nvme->config.listener.gone(nvme->config.listener.ctx, id, why);
+    if (told)
+        nvme->config.listener.gone(nvme->config.listener.ctx, id, why);
 }
 
 void spw_nvme_unput(struct spw_cold *nvme, uint32_t id)
@@ -144,12 +154,12 @@ static uint32_t next_of(const struct spw_cold *nvme, const struct spw_nvme_class
 
 /* ---- room ------------------------------------------------------------------------------------ */
 
-/* Make a cell of @class free by taking a chunk's of @lanes. 0: there is one; -EAGAIN: soon; -ENOENT:
- * nothing of theirs can go now. */
-static int evict_from(struct spw_cold *nvme, uint32_t class, uint64_t lanes)
+/* Make a cell of @class free for @lane by taking a chunk's of @victims. 0: there is one; -EAGAIN: soon;
+ * -ENOENT: nothing of theirs can go now. */
+static int evict_from(struct spw_cold *nvme, uint32_t class, uint64_t victims, uint32_t lane)
 {
-    uint32_t next = next_of(nvme, &nvme->class[class], lanes);
-    struct spw_nvme_segment *other = spw_nvme_oldest_segment(nvme, class, lanes);
+    uint32_t next = next_of(nvme, &nvme->class[class], victims);
+    struct spw_nvme_segment *other = spw_nvme_oldest_segment(nvme, class, victims, lane);
     uint64_t used = next == SPW_NO_SLOT_ID ? UINT64_MAX : record_of(&nvme->chunk[next])->sequence;
     if (other && (other->used == 0 || other->last_used < used)) {
         if (!spw_nvme_segment_leaves(nvme)) /* one at a time: the last one's bytes may do */
@@ -162,17 +172,17 @@ static int evict_from(struct spw_cold *nvme, uint32_t class, uint64_t lanes)
     return 0;
 }
 
-/* Nothing of @lanes, who would have to make room, can go now: soon, or is what there is promised? */
-static int why_no_room(const struct spw_cold *nvme, uint32_t class, uint64_t lanes)
+/* Nothing of @victims, who would have to make room, can go now: soon, or is what there is promised? */
+static int why_no_room(const struct spw_cold *nvme, uint32_t class, uint64_t victims, uint32_t lane)
 {
     bool promised = false, soon = false;
     for (uint32_t i = 0; i < nvme->segments; i++) {
         const struct spw_nvme_segment *segment = nvme->segment[i];
-        uint64_t others = segment->lanes & ~lanes;
-        promised |= others != 0;
+        bool kept = spw_nvme_keep(nvme, segment, victims, lane) != 0;
+        promised |= kept;
         soon |= segment->leaving ||
                 (segment->busy != 0 &&
-                 (segment->class == class ? (segment->lanes & lanes) != 0 : others == 0));
+                 (segment->class == class ? (segment->lanes & victims) != 0 : !kept));
     }
     if (soon || nvme->removals != 0)
         return -EAGAIN;
@@ -186,13 +196,13 @@ static int evict(struct spw_cold *nvme, uint32_t class, uint32_t lane)
 {
     uint64_t may = 0;
     for (enum spw_share_step step = 0; step < SPW_SHARE_STEPS; step++) {
-        uint64_t lanes = spw_nvme_victims(nvme, lane, nvme->class[class].cell_bytes, step);
-        int rc = lanes != 0 ? evict_from(nvme, class, lanes) : -ENOENT;
+        uint64_t victims = spw_nvme_victims(nvme, lane, nvme->class[class].cell_bytes, step);
+        int rc = victims != 0 ? evict_from(nvme, class, victims, lane) : -ENOENT;
         if (rc != -ENOENT)
             return rc;
-        may |= lanes;
+        may |= victims;
     }
-    return why_no_room(nvme, class, may);
+    return why_no_room(nvme, class, may, lane);
 }
 
 static struct spw_nvme_segment *with_free_cell(const struct spw_cold *nvme, uint32_t class)
@@ -244,10 +254,12 @@ int spw_nvme_find_room(struct spw_cold *nvme, const uint64_t space[2], uint64_t 
         spw_nvme_segment_bytes(cell_bytes, 1) + SPW_NVME_SEGMENT_MORE + SPW_NVME_OVERHEAD >
             nvme->config.cap_bytes)
         return -EFBIG;
-    int class = spw_nvme_class_of(nvme, cell_bytes);
+    uint32_t lane = spw_nvme_lane(nvme, space);
+    uint64_t owner[2];
+    spw_nvme_owner(nvme, lane, owner);
+    int class = spw_nvme_class_of(nvme, cell_bytes, owner);
     if (class < 0)
         return class;
-    uint32_t lane = spw_nvme_lane(nvme, space);
     struct spw_nvme_segment *segment = with_free_cell(nvme, (uint32_t) class);
     if (!segment || nvme->class[class].free_cells <= SPW_NVME_PUTS(nvme)) {
         /* ahead of need where that can be */

@@ -24,15 +24,15 @@ static uint64_t head_check(const struct spw_nvme_head *head)
     return XXH3_64bits(head, offsetof(struct spw_nvme_head, check));
 }
 
-void spw_nvme_head_make(struct spw_nvme_head *head, uint32_t number, const uint64_t id[2],
-                        uint64_t cell_bytes, uint32_t cells)
+void spw_nvme_head_make(struct spw_nvme_head *head, uint32_t number, const uint64_t id[2])
 {
     *head = (struct spw_nvme_head){.magic = HEAD_MAGIC,
                                    .version = SPW_NVME_FORMAT_VERSION,
                                    .number = number,
                                    .id = {id[0], id[1]},
-                                   .cell_bytes = cell_bytes,
-                                   .cells = cells};
+                                   .cell_bytes = head->cell_bytes,
+                                   .owner = {head->owner[0], head->owner[1]},
+                                   .cells = head->cells};
     head->check = head_check(head);
 }
 

@@ -26,7 +26,7 @@
 #define SPW_NVME_SEGMENTS_MAX   1000000u
 #define SPW_NVME_CELLS_MAX      (1u << 20)
 #define SPW_NVME_SPACES         120u
-#define SPW_NVME_FORMAT_VERSION 1u
+#define SPW_NVME_FORMAT_VERSION 2u
 
 struct spw_nvme_head {
     uint64_t magic;
@@ -34,10 +34,11 @@ struct spw_nvme_head {
     uint32_t number;
     uint64_t id[2]; /* random */
     uint64_t cell_bytes;
+    uint64_t owner[2]; /* the space that alone puts into it, or 0 */
     uint32_t cells;
     uint32_t reserved0;
     uint64_t check; /* of all before it */
-    uint8_t reserved[SPW_NVME_BLOCK - 56];
+    uint8_t reserved[SPW_NVME_BLOCK - 72];
 };
 SPW_LAYOUT_SIZE(struct spw_nvme_head, 4096);
 
@@ -97,8 +98,8 @@ static inline uint64_t spw_nvme_segment_bytes(uint64_t cell_bytes, uint32_t cell
  * and at least one cell is in each. */
 uint32_t spw_nvme_cells(uint64_t cell_bytes, uint64_t cap_bytes);
 
-void spw_nvme_head_make(struct spw_nvme_head *head, uint32_t number, const uint64_t id[2],
-                        uint64_t cell_bytes, uint32_t cells);
+/** Fill in the rest of @head, whose sizes and owner are there. */
+void spw_nvme_head_make(struct spw_nvme_head *head, uint32_t number, const uint64_t id[2]);
 /** 0 or -EBADMSG: no head, or not of segment @number in a file of @file_bytes. */
 int spw_nvme_head_check(const struct spw_nvme_head *head, uint32_t number, uint64_t file_bytes);
 

@@ -12,15 +12,20 @@
 
 #include "tier/nvme_impl.h"
 
-int spw_nvme_class_of(struct spw_cold *nvme, uint64_t cell_bytes)
+static const uint64_t nobody[2];
+
+int spw_nvme_class_of(struct spw_cold *nvme, uint64_t cell_bytes, const uint64_t owner[2])
 {
-    for (uint32_t i = 0; i < nvme->classes; i++)
-        if (nvme->class[i].cell_bytes == cell_bytes)
+    for (uint32_t i = 0; i < nvme->classes; i++) {
+        const struct spw_nvme_class *class = &nvme->class[i];
+        if (class->cell_bytes == cell_bytes && class->owner[0] == owner[0] &&
+            class->owner[1] == owner[1])
             return (int)i;
+    }
     if (nvme->classes == SPW_NVME_CLASSES)
-        return -EFBIG;
+        return (owner[0] | owner[1]) != 0 ? spw_nvme_class_of(nvme, cell_bytes, nobody) : -EFBIG;
     struct spw_nvme_class *class = &nvme->class[nvme->classes];
-    *class = (struct spw_nvme_class){.cell_bytes = cell_bytes};
+    *class = (struct spw_nvme_class){.cell_bytes = cell_bytes, .owner = {owner[0], owner[1]}};
     spw_order_init(&class->order, &nvme->ages);
     return (int)nvme->classes++;
 }
@@ -73,7 +78,7 @@ static int segments_grow(struct spw_cold *nvme)
 struct spw_nvme_segment *spw_nvme_segment_add(struct spw_cold *nvme,
                                               const struct spw_nvme_file *file)
 {
-    int class = spw_nvme_class_of(nvme, file->head.cell_bytes);
+    int class = spw_nvme_class_of(nvme, file->head.cell_bytes, file->head.owner);
     struct spw_nvme_segment *segment = calloc(1, sizeof *segment);
     if (!segment || class < 0 || segments_grow(nvme) < 0)
         goto fail;
@@ -137,10 +142,12 @@ int spw_nvme_segment_create(struct spw_cold *nvme, uint32_t class)
         return 0;
     if (nvme->now_ns < nvme->full_ns)
         return -ENOSPC;
-    struct spw_nvme_head head = {.cell_bytes = nvme->class[class].cell_bytes};
+    const struct spw_nvme_class *of = &nvme->class[class];
+    struct spw_nvme_head head = {.cell_bytes = of->cell_bytes,
+                                 .owner = {of->owner[0], of->owner[1]}};
     uint64_t used = SPW_NVME_OVERHEAD + nvme->file_bytes, cap = nvme->config.cap_bytes;
     uint64_t left = used < cap ? cap - used : 0;
-    head.cells = spw_nvme_cells(head.cell_bytes, nvme->config.cap_bytes);
+    head.cells = spw_nvme_cells_of(nvme, of);
     while (head.cells > 1 && charge(&head) > left)
         head.cells /= 2;
     if (charge(&head) > left || nvme->next_number >= SPW_NVME_SEGMENTS_MAX)
@@ -169,13 +176,13 @@ int spw_nvme_segment_create(struct spw_cold *nvme, uint32_t class)
 /* ---- who goes -------------------------------------------------------------------------------- */
 
 struct spw_nvme_segment *spw_nvme_oldest_segment(const struct spw_cold *nvme, uint32_t class,
-                                                 uint64_t lanes)
+                                                 uint64_t victims, uint32_t lane)
 {
     struct spw_nvme_segment *oldest = NULL;
     for (uint32_t i = 0; i < nvme->segments; i++) {
         struct spw_nvme_segment *segment = nvme->segment[i];
         if (segment->class == class || segment->leaving || segment->busy != 0 ||
-            (segment->lanes & ~lanes) != 0)
+            spw_nvme_keep(nvme, segment, victims, lane) != 0)
             continue;
         uint64_t used = segment->used ? segment->last_used : 0;
         if (!oldest || used < (oldest->used ? oldest->last_used : 0))

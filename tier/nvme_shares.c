@@ -7,9 +7,9 @@
  *             others are in lane 0; so are those told when SPW_LANES - 1 have one: their share doesn't
  *             count
  *   cost      nothing where none is told; a space's first share looks at all chunks of lane 0, once
- *   segments  one goes as a whole, so only if each chunk in it may go; it knows whose are in it. Chunks
- *             of one size lie side by side whosever they are, so one that may not go keeps the room of
- *             its segment for chunks of its size
+ *   segments  one goes as a whole; it knows whose chunks are in it. Spaces with a guarantee have
+ *             segments of their own, and the medium says whose they are: they stay so over an open.
+ *             These are smaller where all that is guaranteed isn't much, so that it holds to an eighth
  */
 #include <string.h>
 
@@ -46,24 +46,67 @@ void spw_nvme_share_give(struct spw_cold *nvme, const struct spw_nvme_chunk *chu
         segment->lanes &= ~(1ull << chunk->lane);
 }
 
+#define SEGMENTS_OF_A_PROMISE 8u
+
+static uint64_t capacity_bytes(const struct spw_cold *nvme)
+{
+    return nvme->config.cap_bytes - SPW_NVME_OVERHEAD;
+}
+
+/* ---- who lies where --------------------------------------------------------------------------- */
+
+void spw_nvme_owner(const struct spw_cold *nvme, uint32_t lane, uint64_t out_owner[2])
+{
+    out_owner[0] = out_owner[1] = 0;
+    if (lane != 0 && nvme->shares.of[lane].guaranteed_permille != 0)
+        memcpy(out_owner, nvme->told[lane - 1], sizeof nvme->told[0]);
+}
+
+uint32_t spw_nvme_cells_of(const struct spw_cold *nvme, const struct spw_nvme_class *class)
+{
+    uint32_t cells = spw_nvme_cells(class->cell_bytes, nvme->config.cap_bytes);
+    uint32_t lane = spw_nvme_lane(nvme, class->owner);
+    uint64_t most = spw_shares_promise(&nvme->shares, capacity_bytes(nvme), lane) /
+                    SEGMENTS_OF_A_PROMISE / class->cell_bytes;
+    return lane == 0 || most >= cells ? cells : most != 0 ? (uint32_t)most : 1;
+}
+
 /* ---- who goes -------------------------------------------------------------------------------- */
 
 uint64_t spw_nvme_victims(const struct spw_cold *nvme, uint32_t lane, uint64_t bytes,
                           enum spw_share_step step)
 {
-    uint64_t capacity_bytes = nvme->config.cap_bytes - SPW_NVME_OVERHEAD;
-    return spw_shares_victims(&nvme->shares, capacity_bytes, lane, bytes, step);
+    return spw_shares_victims(&nvme->shares, capacity_bytes(nvme), lane, bytes, step);
+}
+
+uint64_t spw_nvme_keep(const struct spw_cold *nvme, const struct spw_nvme_segment *segment,
+                       uint64_t victims, uint32_t lane)
+{
+    const struct spw_nvme_head *head = &segment->file.head;
+    const struct spw_share_unit unit = {.lanes = segment->lanes,
+                                        .bytes = head->cells * head->cell_bytes,
+                                        .own = (head->owner[0] | head->owner[1]) != 0};
+    return nvme->told_count == 0
+               ? segment->lanes & ~victims
+               : spw_shares_keep(&nvme->shares, capacity_bytes(nvme), victims, lane, &unit);
 }
 
 struct spw_nvme_segment *spw_nvme_least_promised(const struct spw_cold *nvme)
 {
     for (enum spw_share_step step = 0; step < SPW_SHARE_OWN; step++) {
         uint64_t lanes = spw_nvme_victims(nvme, 0, 0, step);
-        struct spw_nvme_segment *segment = spw_nvme_oldest_segment(nvme, SPW_NVME_CLASSES, lanes);
+        struct spw_nvme_segment *segment =
+            spw_nvme_oldest_segment(nvme, SPW_NVME_CLASSES, lanes, 0);
         if (segment)
             return segment;
     }
-    return spw_nvme_oldest_segment(nvme, SPW_NVME_CLASSES, SPW_ALL_LANES);
+    for (uint32_t lane = 0; lane <= nvme->told_count; lane++) {
+        struct spw_nvme_segment *segment =
+            spw_nvme_oldest_segment(nvme, SPW_NVME_CLASSES, SPW_ALL_LANES, lane);
+        if (segment)
+            return segment;
+    }
+    return NULL;
 }
 
 /* ---- told ------------------------------------------------------------------------------------ */

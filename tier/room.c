@@ -11,8 +11,8 @@
  * when copies out of retired slots hold the whole reserve does a reserve evict one more.
  *
  * Slabs. Where slots share slot_bytes of payload (tier/slab.h), chunks are charged at their true
- * size, and those of one size lie side by side. A chunk whose size has no cell left and finds no
- * slab that is FREE as a whole evicts the oldest chunk, with all of its slab if its size is another.
+ * size, and those of one size lie side by side. A chunk whose class has no cell left and finds no
+ * slab that is FREE as a whole evicts the oldest chunk, with all of its slab if its class is another.
  *
  * Shares. Where spaces have shares of a tier, whose chunk is the victim goes by tier/shares.h; the
  * oldest there is where none has any.
@@ -35,6 +35,7 @@
 #include "tier/state.h"
 
 #define RECLAIM_BATCHES 16u
+#define SLABS_LOOKED_AT 256u
 
 /* ---- reclaim --------------------------------------------------------------------------------- */
 
@@ -135,7 +136,7 @@ struct want {
     uint32_t lane;
     uint64_t bytes;
     const uint64_t *protect;
-    const struct spw_slab_class *class; /* a cell of which is wanted */
+    struct spw_slab_class *class; /* a cell of which is wanted */
 };
 
 static bool may_go(const struct spw_shard *shard, uint32_t slot, const struct want *want)
@@ -199,7 +200,7 @@ static void place_by_age(struct spw_shard *shard, uint32_t slot, uint32_t space,
 }
 
 static void fill_slot(struct spw_shard *shard, uint32_t slot, const struct spw_chunk_key *key,
-                      uint32_t rank, uint64_t chunk_bytes)
+                      uint32_t rank, uint64_t chunk_bytes, struct spw_slab_class *class)
 {
     struct spw_entry_copy copy = {
         .digest = {key->digest[0], key->digest[1]},
@@ -211,7 +212,7 @@ static void fill_slot(struct spw_shard *shard, uint32_t slot, const struct spw_c
         .space = key->space,
         .slot = slot,
     };
-    spw_slab_take(shard, slot, chunk_bytes);
+    spw_slab_take(shard, slot, class);
     if (shard->below.id_of)
         spw_below_slot_comes(shard, slot, key);
     spw_shard_change(shard, &copy, SPW_FILLING, key->key);
@@ -265,13 +266,17 @@ static void replace_claimed(struct spw_shard *shard, const struct want *want)
 /* ---- slabs ----------------------------------------------------------------------------------- */
 
 static bool slab_may_go(const struct spw_shard *shard, uint32_t slot, const struct want *want,
-                        uint64_t lanes)
+                        uint64_t victims)
 {
-    for (uint32_t at = spw_slab_first(shard, slot); at < spw_slab_end(shard, slot); at++)
-        if (!may_go(shard, at, want) || (state_of(shard, at) == SPW_READY &&
-                                         !(lanes >> spw_order_lane(&shard->recency, at) & 1)))
+    struct spw_share_unit unit = {.bytes = shard->pool->geometry.slot_bytes,
+                                  .own = spw_slab_class_at(shard, slot)->owner != 0};
+    for (uint32_t at = spw_slab_first(shard, slot); at < spw_slab_end(shard, slot); at++) {
+        if (!may_go(shard, at, want))
             return false;
-    return true;
+        if (state_of(shard, at) == SPW_READY)
+            unit.lanes |= 1ull << spw_order_lane(&shard->recency, at);
+    }
+    return spw_shares_keep(&shard->shares, room_bytes(shard), victims, want->lane, &unit) == 0;
 }
 
 static void evict_slab(struct spw_shard *shard, uint32_t slot)
@@ -289,28 +294,38 @@ static bool on_its_way(const struct spw_shard *shard, const struct spw_slab_clas
            spw_load_relaxed(&shard->table.entry[class->asked].version) == class->asked_version;
 }
 
-/* The oldest READY slot that makes a cell: alone where it is of that size itself, else with all of
- * its slab. */
-static uint32_t oldest_cell(const struct spw_shard *shard, const struct want *want, uint64_t lanes)
+/* The oldest READY slot of @victims that makes a cell: alone where it is of that class itself, else with
+ * all of its slab. Who can't spare a slab isn't asked for one, and no more than so many slabs are looked
+ * at that can't go: a store may be refused then, but the worker is never busy with one for long. */
+static uint32_t oldest_cell(const struct spw_shard *shard, const struct want *want,
+                            uint64_t victims)
 {
-    const struct spw_slab_class *class = want->class;
+    uint64_t spare =
+        spw_shares_spare(&shard->shares, room_bytes(shard), shard->pool->geometry.slot_bytes);
     struct spw_order_walk walk;
-    uint32_t slot;
-    spw_order_walk(&shard->recency, lanes, &walk);
-    while ((slot = spw_order_next(&walk)) != SPW_NO_SLOT_ID)
-        if (state_of(shard, slot) == SPW_READY && may_go(shard, slot, want) &&
-            (spw_slab_class_at(shard, slot) == class || slab_may_go(shard, slot, want, lanes)))
-            break;
-    return slot;
+    uint32_t slot, looks = 0, kept = SPW_NO_SLOT_ID;
+    spw_order_walk(&shard->recency, victims & (spare | 1ull << want->lane), &walk);
+    while ((slot = spw_order_next(&walk)) != SPW_NO_SLOT_ID && looks < SLABS_LOOKED_AT) {
+        if (state_of(shard, slot) != SPW_READY || !may_go(shard, slot, want))
+            continue;
+        if (spw_slab_class_at(shard, slot) == want->class)
+            return slot;
+        if (spw_slab_first(shard, slot) == kept)
+            continue;
+        if (slab_may_go(shard, slot, want, victims))
+            return slot;
+        kept = spw_slab_first(shard, slot);
+        looks++;
+    }
+    return SPW_NO_SLOT_ID;
 }
 
-/* No slab has a cell left for a chunk of this size: make one. */
-static void make_cell(struct spw_shard *shard, struct want *want, uint64_t chunk_bytes)
+/* No slab has a cell left for a chunk of this class: make one. */
+static void make_cell(struct spw_shard *shard, const struct want *want)
 {
-    struct spw_slab_class *class = spw_slab_class_of(shard, chunk_bytes);
-    if (!class || on_its_way(shard, class))
+    struct spw_slab_class *class = want->class;
+    if (on_its_way(shard, class))
         return;
-    want->class = class;
     uint32_t slot = first_of_steps(shard, want, oldest_cell);
     if (slot == SPW_NO_SLOT_ID)
         return;
@@ -322,20 +337,20 @@ static void make_cell(struct spw_shard *shard, struct want *want, uint64_t chunk
     class->asked_version = spw_load_relaxed(&shard->table.entry[slot].version);
 }
 
-/* A FREE slot for a chunk of this size, or SPW_NO_SLOT_ID. */
-static uint32_t find_slot(struct spw_shard *shard, struct want *want, uint64_t chunk_bytes)
+/* A FREE slot of the class, or SPW_NO_SLOT_ID. */
+static uint32_t find_slot(struct spw_shard *shard, const struct want *want)
 {
-    uint32_t slot = spw_slab_find(shard, chunk_bytes);
+    uint32_t slot = spw_slab_find(shard, want->class);
     if (slot == SPW_NO_SLOT_ID && free_some(shard) != 0)
-        slot = spw_slab_find(shard, chunk_bytes);
+        slot = spw_slab_find(shard, want->class);
     if (slot != SPW_NO_SLOT_ID)
         return slot;
     if (shard->pool->geometry.cell_shift == 0)
         replace_claimed(shard, want);
     else
-        make_cell(shard, want, chunk_bytes);
+        make_cell(shard, want);
     free_some(shard);
-    return spw_slab_find(shard, chunk_bytes);
+    return spw_slab_find(shard, want->class);
 }
 
 /* ---- reserve --------------------------------------------------------------------------------- */
@@ -371,11 +386,11 @@ enum spw_reserve_result spw_shard_give_slot(struct spw_shard *shard,
                                             uint32_t *out_slot)
 {
     struct want want = {spw_shard_lane(key->space), spw_slab_charge(shard, chunk_bytes), protect,
-                        NULL};
-    uint32_t slot = find_slot(shard, &want, chunk_bytes);
+                        spw_slab_class_of(shard, key->space, chunk_bytes)};
+    uint32_t slot = want.class ? find_slot(shard, &want) : SPW_NO_SLOT_ID;
     if (slot == SPW_NO_SLOT_ID || !make_room(shard, &want))
         return SPW_NO_SLOT;
-    fill_slot(shard, slot, key, rank, chunk_bytes);
+    fill_slot(shard, slot, key, rank, chunk_bytes, want.class);
     *out_slot = slot;
     return SPW_RESERVED;
 }
@@ -392,11 +407,11 @@ static bool has_room(struct spw_shard *shard, const struct want *want)
 
 bool spw_shard_slot_comes(struct spw_shard *shard, uint32_t space, uint64_t chunk_bytes)
 {
-    struct want want = {spw_shard_lane(space), spw_slab_charge(shard, chunk_bytes), NULL, NULL};
+    struct want want = {spw_shard_lane(space), spw_slab_charge(shard, chunk_bytes), NULL,
+                        spw_slab_class_of(shard, space, chunk_bytes)};
     if (!has_room(shard, &want))
         return false;
     if (shard->pool->geometry.cell_shift == 0)
         return shard->retired.count != 0;
-    const struct spw_slab_class *class = spw_slab_class_of(shard, chunk_bytes);
-    return class && on_its_way(shard, class);
+    return want.class && on_its_way(shard, want.class);
 }

@@ -23,3 +23,40 @@ uint64_t spw_shares_victims(const struct spw_shares *shares, uint64_t capacity_b
     }
     return lanes;
 }
+
+uint64_t spw_shares_promise(const struct spw_shares *shares, uint64_t capacity_bytes, uint32_t lane)
+{
+    return part(capacity_bytes, shares->of[lane].guaranteed_permille);
+}
+
+static bool can_spare(const struct spw_shares *shares, uint64_t capacity_bytes, uint32_t lane,
+                      uint64_t bytes)
+{
+    uint64_t promise = spw_shares_promise(shares, capacity_bytes, lane);
+    return promise == 0 || shares->used_bytes[lane] >= promise + bytes;
+}
+
+uint64_t spw_shares_spare(const struct spw_shares *shares, uint64_t capacity_bytes, uint64_t bytes)
+{
+    uint64_t lanes = 0;
+    for (uint32_t i = 0; i < SPW_LANES; i++)
+        lanes |= (uint64_t)can_spare(shares, capacity_bytes, i, bytes) << i;
+    return lanes;
+}
+
+uint64_t spw_shares_keep(const struct spw_shares *shares, uint64_t capacity_bytes, uint64_t victims,
+                         uint32_t lane, const struct spw_share_unit *unit)
+{
+    uint64_t keep = 0;
+    bool some_go = (unit->lanes & victims) != 0;
+    for (uint64_t left = unit->lanes; left != 0; left &= left - 1) {
+        uint32_t i = (uint32_t)__builtin_ctzll(left);
+        bool goes = victims >> i & 1;
+        if (unit->own)
+            goes = goes && (i == lane || can_spare(shares, capacity_bytes, i, unit->bytes));
+        else
+            goes = goes || (some_go && shares->of[i].guaranteed_permille != 0);
+        keep |= (uint64_t)!goes << i;
+    }
+    return keep;
+}

@@ -8,7 +8,7 @@
 
 #include "tier/shard_impl.h"
 
-#define CLASSES (SPW_SPACES_MAX * SPW_GROUP_COUNT_MAX)
+#define CLASSES (2 * SPW_SPACES_MAX * SPW_GROUP_COUNT_MAX) /* a group: its own, and all's */
 
 static uint32_t shift_of(const struct spw_shard *shard)
 {
@@ -88,13 +88,22 @@ uint64_t spw_slab_charge(const struct spw_shard *shard, uint64_t chunk_bytes)
                                 : spw_align_up(chunk_bytes, SPW_LINE_BYTES);
 }
 
-struct spw_slab_class *spw_slab_class_of(struct spw_shard *shard, uint64_t chunk_bytes)
+/* Where a slab is a slot, it is whoever's. */
+static uint32_t owner_of(const struct spw_shard *shard, uint32_t space)
+{
+    uint32_t lane = spw_shard_lane(space);
+    uint64_t shares = spw_load_relaxed(&shard->pool->ctl->space[lane].shares);
+    return shift_of(shard) != 0 && SPW_SHARES_GUARANTEED(shares) != 0 ? 1 + lane : 0;
+}
+
+static struct spw_slab_class *class_of(struct spw_shard *shard, uint64_t chunk_bytes,
+                                       uint32_t owner)
 {
     struct spw_slab_class *vacant = NULL;
     uint64_t bytes = spw_slab_charge(shard, chunk_bytes);
     for (uint32_t i = 0; i < CLASSES; i++) {
         struct spw_slab_class *class = &shard->slabs.class[i];
-        if (class->bytes == bytes)
+        if (class->bytes == bytes && class->owner == owner)
             return class;
         if (class->slabs == 0 && !vacant)
             vacant = class;
@@ -103,9 +112,16 @@ struct spw_slab_class *spw_slab_class_of(struct spw_shard *shard, uint64_t chunk
     }
     if (vacant) {
         vacant->bytes = (uint32_t)bytes;
+        vacant->owner = owner;
         vacant->asked = SPW_NO_SLOT_ID;
     }
     return vacant;
+}
+
+struct spw_slab_class *spw_slab_class_of(struct spw_shard *shard, uint32_t space,
+                                         uint64_t chunk_bytes)
+{
+    return class_of(shard, chunk_bytes, owner_of(shard, space));
 }
 
 struct spw_slab_class *spw_slab_class_at(const struct spw_shard *shard, uint32_t slot)
@@ -153,11 +169,8 @@ static bool unclaimed(const struct spw_shard *shard, uint32_t first)
     return true;
 }
 
-uint32_t spw_slab_find(struct spw_shard *shard, uint64_t chunk_bytes)
+uint32_t spw_slab_find(const struct spw_shard *shard, const struct spw_slab_class *class)
 {
-    struct spw_slab_class *class = spw_slab_class_of(shard, chunk_bytes);
-    if (!class)
-        return SPW_NO_SLOT_ID;
     uint32_t slot = find_cell(shard, class);
     if (slot != SPW_NO_SLOT_ID)
         return slot;
@@ -167,12 +180,12 @@ uint32_t spw_slab_find(struct spw_shard *shard, uint64_t chunk_bytes)
     return slot;
 }
 
-void spw_slab_take(struct spw_shard *shard, uint32_t slot, uint64_t chunk_bytes)
+void spw_slab_take(struct spw_shard *shard, uint32_t slot, struct spw_slab_class *class)
 {
     uint32_t slab = slot >> shift_of(shard);
     if (shard->slabs.class_of[slab] == SPW_NO_SLOT_ID) {
         spw_slot_list_remove(&shard->free, slot);
-        join_class(shard, slab, spw_slab_class_of(shard, chunk_bytes));
+        join_class(shard, slab, class);
         list_cells(shard, slab, true);
     }
     spw_slot_list_remove(&spw_slab_class_at(shard, slot)->free, slot);
@@ -242,14 +255,20 @@ void spw_slabs_check(struct spw_shard *shard, void (*drop)(struct spw_shard *, u
     }
 }
 
-/* Size of the cells of a slab that isn't FREE as a whole: what READY ones say; else nothing is
- * read there, and the largest size is as good as any. */
-static uint64_t size_there(const struct spw_shard *shard, uint32_t first)
+/* The class of a slab that isn't FREE as a whole: READY cells say their size, and whose it is if that is
+ * one space; else nothing is read there, and the largest size is as good as any. */
+static struct spw_slab_class *class_there(struct spw_shard *shard, uint32_t first)
 {
-    for (uint32_t slot = first; slot < first + slots_a_slab(shard); slot++)
-        if (is_ready(shard, slot))
-            return bytes_at(shard, slot);
-    return shard->pool->geometry.slot_bytes;
+    uint64_t bytes = shard->pool->geometry.slot_bytes;
+    uint32_t owner = 0, seen = 0;
+    for (uint32_t slot = first; slot < first + slots_a_slab(shard); slot++) {
+        if (!is_ready(shard, slot))
+            continue;
+        uint32_t own = owner_of(shard, space_at(shard, slot));
+        owner = seen++ == 0 || own == owner ? own : 0;
+        bytes = bytes_at(shard, slot);
+    }
+    return class_of(shard, bytes, owner);
 }
 
 void spw_slabs_adopt(struct spw_shard *shard)
@@ -271,7 +290,7 @@ void spw_slabs_adopt(struct spw_shard *shard)
             continue;
         }
         /* there is a class: each READY size is that of a group of a space */
-        struct spw_slab_class *class = spw_slab_class_of(shard, size_there(shard, first));
+        struct spw_slab_class *class = class_there(shard, first);
         assert(class);
         join_class(shard, slab, class);
         list_cells(shard, slab, true);

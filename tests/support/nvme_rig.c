@@ -12,10 +12,11 @@
 
 #include "tests/support/env.h"
 
-#define SECOND      1000000000ull
-#define PATIENCE_NS (10 * SECOND)
-#define STRIDE      (NVME_RIG_ROOM + 8192u)
-#define GUARD_BYTE  0xe7
+#define SECOND        1000000000ull
+#define PATIENCE_NS   (10 * SECOND)
+#define STRIDE        (NVME_RIG_ROOM + 8192u)
+#define GUARD_BYTE    0xe7
+#define EVENTS_A_POLL 32 /* as a worker takes them */
 
 static void give_up(const char *what)
 {
@@ -257,19 +258,18 @@ static void take(struct nvme_rig *rig, const struct spw_cold_event *event)
     }
 }
 
-void nvme_rig_poll(struct nvme_rig *rig)
+int nvme_rig_poll(struct nvme_rig *rig)
 {
-    struct spw_cold_event event[64];
-    int n;
-    do {
-        n = rig->cold.ops->poll(rig->cold.cold, spw_monotonic_ns() + rig->ahead_ns, event, 64);
-        for (int i = 0; i < n; i++)
-            take(rig, &event[i]);
-    } while (n == 64);
+    struct spw_cold_event event[EVENTS_A_POLL];
+    uint64_t now_ns = spw_monotonic_ns() + rig->ahead_ns;
+    int n = rig->cold.ops->poll(rig->cold.cold, now_ns, event, EVENTS_A_POLL);
+    for (int i = 0; i < n; i++)
+        take(rig, &event[i]);
     if (rig->sample) {
         uint64_t now = nvme_rig_on_disk(rig->dir);
         rig->most_on_disk = now > rig->most_on_disk ? now : rig->most_on_disk;
     }
+    return n;
 }
 
 void nvme_rig_until(struct nvme_rig *rig, enum spw_tier_state state)
@@ -285,6 +285,8 @@ void nvme_rig_until(struct nvme_rig *rig, enum spw_tier_state state)
         }
         usleep(50);
     }
+    while (nvme_rig_poll(rig) != 0)
+        ;
 }
 
 static bool jobs_open(const struct nvme_rig *rig)
@@ -298,7 +300,7 @@ static bool jobs_open(const struct nvme_rig *rig)
 void nvme_rig_quiet(struct nvme_rig *rig, uint32_t ms)
 {
     uint64_t until = spw_monotonic_ns() + PATIENCE_NS;
-    while (nvme_rig_poll(rig), jobs_open(rig) || fault_io_open_count(rig->fault) > 0) {
+    while (nvme_rig_poll(rig) != 0 || jobs_open(rig) || fault_io_open_count(rig->fault) > 0) {
         if (spw_monotonic_ns() > until)
             give_up("it doesn't become quiet");
         usleep(50);

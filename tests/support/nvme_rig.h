@@ -70,8 +70,8 @@ int nvme_rig_close(struct nvme_rig *rig);
 /** Close what is open, remove the folder and free everything. */
 void nvme_rig_fini(struct nvme_rig *rig);
 
-/** One poll: takes all events there are. */
-void nvme_rig_poll(struct nvme_rig *rig);
+/** One poll, as a worker makes it. Returns how many events it took. */
+int nvme_rig_poll(struct nvme_rig *rig);
 /** Poll until the tier's state is @state. */
 void nvme_rig_until(struct nvme_rig *rig, enum spw_tier_state state);
 /** Poll until nothing is under way, as far as the rig and the seam know, and @ms longer. */

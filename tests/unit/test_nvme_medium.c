@@ -12,8 +12,8 @@ static const uint64_t id[2] = {0x1234, 0x5678};
 
 static struct spw_nvme_head a_head(void)
 {
-    struct spw_nvme_head head;
-    spw_nvme_head_make(&head, 7, id, 8192, 40);
+    struct spw_nvme_head head = {.cell_bytes = 8192, .owner = {9, 10}, .cells = 40};
+    spw_nvme_head_make(&head, 7, id);
     return head;
 }
 
@@ -103,7 +103,7 @@ Test(nvme_medium, a_head_goes_with_its_number_and_a_file_that_is_large_enough)
     cr_expect(spw_nvme_head_check(&head, 8, bytes) == -EBADMSG);
     cr_expect(spw_nvme_head_check(&head, 7, bytes - 1) == -EBADMSG);
     cr_expect(spw_nvme_head_check(&head, 7, 0) == -EBADMSG);
-    for (uint32_t bit = 0; bit < 8 * 56; bit++) {
+    for (uint32_t bit = 0; bit < 8 * 72; bit++) {
         struct spw_nvme_head bad = head;
         ((uint8_t *)&bad)[bit / 8] ^= (uint8_t)(1 << bit % 8);
         cr_assert(spw_nvme_head_check(&bad, 7, bytes) == -EBADMSG, "bit %u", bit);
@@ -123,8 +123,8 @@ Test(nvme_medium, sizes_that_overflow_or_are_none_are_refused)
                {4096, SPW_NVME_CELLS_MAX + 1},
                {4096, UINT32_MAX}};
     for (uint32_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        struct spw_nvme_head head;
-        spw_nvme_head_make(&head, 7, id, bad[i].cell_bytes, bad[i].cells);
+        struct spw_nvme_head head = {.cell_bytes = bad[i].cell_bytes, .cells = bad[i].cells};
+        spw_nvme_head_make(&head, 7, id);
         cr_expect(spw_nvme_head_check(&head, 7, 1ull << 40) == -EBADMSG, "%u", i);
     }
 }

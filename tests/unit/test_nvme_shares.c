@@ -48,6 +48,13 @@ static void whole(uint32_t space, uint32_t from, uint32_t count, uint64_t bytes)
         cr_assert_eq(nvme_rig_get(&rig, chunk(space, i), bytes), 0, "space %u, %u", space, i);
 }
 
+/* What is guaranteed in so many cells is there, and at most a segment more. */
+static bool keeps(uint32_t space, uint32_t cells)
+{
+    uint32_t count = have(space);
+    return cells <= count && count < cells + cells / 8 + 1;
+}
+
 static void end(void)
 {
     nvme_rig_quiet(&rig, 0);
@@ -82,7 +89,7 @@ Test(nvme_shares, what_is_beyond_a_guarantee_goes_by_age)
     share(1, 300, 0);
     put(1, 0, 100, SMALL);
     put(BATCH, 0, 600, SMALL);
-    cr_expect_eq(have(1), 72);
+    cr_expect(keeps(1, 72), "%u", have(1));
     whole(1, 28, 72, SMALL);
     end();
 }
@@ -122,13 +129,12 @@ Test(nvme_shares, who_grows_into_a_guarantee_takes_from_others)
     put(1, 0, 10, SMALL);
     put(BATCH, 0, 500, SMALL);
     cr_expect_eq(have(1), 0, "nothing was promised");
-    put(1, 0, 10, SMALL);
     share(1, 300, 0);
-    uint32_t all = have(1) + have(BATCH);
+    put(1, 0, 10, SMALL);
     put(BATCH, 1000, have(BATCH), SMALL); /* now those of 1 are the oldest */
     put(1, 10, 62, SMALL);
     cr_expect_eq(have(1), 72, "none of its own went");
-    cr_expect_eq(have(BATCH), all - 72);
+    cr_expect(have(BATCH) > 80);
     put(1, 72, 300, SMALL);
     cr_expect(have(1) > 72, "beyond it age decides");
     end();
@@ -141,6 +147,7 @@ Test(nvme_shares, others_get_a_definite_no_where_all_is_promised)
     share(1, 1000, 0);
     put(1, 0, 500, SMALL);
     uint32_t all = have(1);
+    cr_assert(all > 150);
     nvme_rig_quiet(&rig, 0);
     cr_expect(!nvme_rig_put_begin(&rig, chunk(BATCH, 0), SMALL, &rc));
     cr_expect_eq(rc, -EDQUOT);
@@ -148,11 +155,12 @@ Test(nvme_shares, others_get_a_definite_no_where_all_is_promised)
     cr_expect_eq(have(1), all);
     put(1, 500, 50, SMALL);
     cr_expect_eq(have(1), all);
-    nvme_rig_drop(&rig, chunk(1, 549));
+    for (uint32_t i = 0; i < 50; i++) /* a segment, at least, that is used for nothing */
+        nvme_rig_drop(&rig, chunk(1, 500 + i));
     nvme_rig_quiet(&rig, 0);
     put(BATCH, 0, 1, SMALL);
     cr_expect_eq(nvme_rig_put(&rig, chunk(BATCH, 1), SMALL), 0, "it has one of its own");
-    cr_expect_eq(have(BATCH), 1);
+    cr_expect(have(BATCH) > 0);
     end();
 }
 
@@ -192,10 +200,11 @@ Test(nvme_shares, other_shares_count_at_once)
     cr_expect_eq(have(1), 72);
     share(1, 100, 0); /* 24 */
     put(BATCH, 500, 300, SMALL);
-    cr_expect_eq(have(1), 24);
+    cr_expect(have(1) >= 24 && have(1) < 24 + 9, "%u: to a segment of before", have(1));
     share(BATCH, 0, 100);
+    uint32_t had = have(1);
     put(2, 0, have(BATCH) - 24, SMALL);
-    cr_expect_eq(have(1), 24);
+    cr_expect_eq(have(1), had);
     cr_expect_eq(have(BATCH), 24);
     share(1, 0, 0);
     put(2, 300, 300, SMALL);
@@ -208,27 +217,30 @@ Test(nvme_shares, what_is_being_read_or_written_may_be_waited_for)
     int rc;
     start();
     share(1, 1000, 0);
-    put(BATCH, 0, 1, SMALL);
+    put(BATCH, 0, 1, BIG);
     put(1, 0, 500, SMALL);
-    nvme_rig_quiet(&rig, 0);
     cr_assert_eq(have(BATCH), 0, "it isn't promised");
-    nvme_rig_drop(&rig, chunk(1, 499));
+    for (uint32_t i = 0; i < 27; i++) /* one segment, and not a second one */
+        nvme_rig_drop(&rig, chunk(1, 473 + i));
+    nvme_rig_quiet(&rig, 0);
+    put(BATCH, 0, 1, BIG);
+    nvme_rig_drop(&rig, chunk(BATCH, 0));
     nvme_rig_quiet(&rig, 0);
     fault_io_rule(rig.fault, (struct fault_io_rule){.kind = FAULT_IO_HANG, .op = SPW_IO_WRITE});
-    struct nvme_job *job = nvme_rig_put_begin(&rig, chunk(BATCH, 1), SMALL, &rc);
+    struct nvme_job *job = nvme_rig_put_begin(&rig, chunk(BATCH, 1), BIG, &rc);
     cr_assert(job);
-    cr_expect(!nvme_rig_put_begin(&rig, chunk(BATCH, 2), SMALL, &rc));
+    cr_expect(!nvme_rig_put_begin(&rig, chunk(BATCH, 2), BIG, &rc));
     cr_expect_eq(rc, -EAGAIN, "%d: its own is on its way", rc);
-    cr_expect(!nvme_rig_put_begin(&rig, chunk(2, 2), SMALL, &rc));
+    cr_expect(!nvme_rig_put_begin(&rig, chunk(2, 2), BIG, &rc));
     cr_expect_eq(rc, -EAGAIN, "%d: so is one that isn't promised", rc);
-    share(BATCH, 10, 0);
+    share(BATCH, 100, 0);
     nvme_balance(&rig);
-    cr_expect(!nvme_rig_put_begin(&rig, chunk(2, 2), SMALL, &rc));
+    cr_expect(!nvme_rig_put_begin(&rig, chunk(2, 2), BIG, &rc));
     cr_expect_eq(rc, -EDQUOT, "%d: now it is", rc);
     fault_io_clear(rig.fault);
     fault_io_release(rig.fault);
     cr_expect_eq(nvme_rig_end(&rig, job), 0);
-    cr_expect_eq(nvme_rig_get(&rig, chunk(BATCH, 1), SMALL), 0);
+    cr_expect_eq(nvme_rig_get(&rig, chunk(BATCH, 1), BIG), 0);
     end();
 }
 
@@ -329,6 +341,7 @@ Test(nvme_shares, what_was_found_before_is_guaranteed)
 Test(nvme_shares, a_lower_cap_takes_what_is_not_promised)
 {
     nvme_rig_start(&rig, &(struct nvme_rig_options){.cap_bytes = 2 * CAP});
+    share(1, 350, 0);
     put(1, 0, 72, SMALL);
     put(BATCH, 0, 300, SMALL);
     cr_assert_eq(have(1), 72);
@@ -399,19 +412,95 @@ Test(nvme_shares, a_segment_goes_first_where_it_is_beyond_the_largest)
     end();
 }
 
+/* Small chunks of 1 and of a batch job in turn, then 2 comes with big ones. */
+static void fill_in_turn(uint32_t guaranteed)
+{
+    start();
+    share(1, guaranteed, 0);
+    for (uint32_t i = 0; i < 300; i++) {
+        put(BATCH, i, 1, SMALL);
+        put(1, i, 1, SMALL);
+    }
+}
+
+Test(nvme_shares, one_promised_chunk_here_and_there_keeps_nobody_of_another_size_out)
+{
+    fill_in_turn(300);
+    put(2, 0, 20, BIG);
+    cr_expect(have(2) >= 4, "%u, though nothing is promised to those of the batch job", have(2));
+    cr_expect(keeps(1, 72), "%u", have(1));
+    put(BATCH, 1000, 300, SMALL);
+    cr_expect(have(BATCH) > 14, "%u", have(BATCH));
+    cr_expect(keeps(1, 72), "%u", have(1));
+    end();
+}
+
+Test(nvme_shares, two_sizes_and_two_guarantees_are_both_kept)
+{
+    fill_in_turn(300);
+    share(2, 300, 0); /* 4 */
+    for (uint32_t i = 0; i < 4; i++)
+        put(2, i, 1, BIG);
+    whole(2, 0, 4, BIG);
+    cr_expect(have(1) >= 72, "%u", have(1));
+    for (uint32_t i = 0; i < 300; i++) {
+        put(BATCH, 1000 + i, 1, SMALL);
+        put(3, i, 1, i % 2 ? BIG : SMALL);
+    }
+    whole(2, 0, 4, BIG);
+    cr_expect(keeps(1, 72), "%u", have(1));
+    cr_expect(have(BATCH) > 0 && have(3) > 0, "%u %u", have(BATCH), have(3));
+    end();
+}
+
+Test(nvme_shares, what_was_put_before_there_was_a_guarantee_goes_with_its_segment)
+{
+    start();
+    put(1, 0, 10, SMALL);
+    put(2, 0, 4, SMALL); /* 14 a segment */
+    share(1, 300, 0);
+    put(BATCH, 0, 300, SMALL);
+    cr_expect_eq(have(1), 10, "one by one they stay");
+    put(3, 0, 20, BIG);
+    cr_expect(have(3) >= 6, "but keep nobody out: %u", have(3));
+    end();
+}
+
+Test(nvme_shares, the_medium_knows_whose_segments_they_are)
+{
+    start();
+    share(1, 300, 0);
+    put(BATCH, 0, 500, SMALL);
+    put(1, 0, 71, SMALL);
+    cr_assert_eq(nvme_rig_close(&rig), 0);
+    nvme_rig_again(&rig);
+    nvme_rig_until(&rig, SPW_TIER_UP);
+    for (uint32_t i = 0; i < 70; i += 10)
+        nvme_rig_drop(&rig, chunk(1, i));
+    uint32_t before = have(1);
+    cr_assert_eq(before, 64);
+    put(BATCH, 500, 20, SMALL); /* before 1 is there: not into its free cells */
+    share(1, 300, 0);
+    cr_expect_eq(have(1), before, "by age");
+    put(2, 0, 30, BIG);
+    put(BATCH, 520, 100, SMALL);
+    cr_expect_eq(have(1), before);
+    end();
+}
+
 /* ---- many ------------------------------------------------------------------------------------ */
 
 Test(nvme_shares, those_told_when_all_lanes_are_taken_share_one)
 {
-    start();
+    nvme_rig_start(&rig, &(struct nvme_rig_options){.cap_bytes = 4 * CAP});
     for (uint32_t space = 200; space < 300; space++)
         share(space, 0, 0); /* takes none */
     for (uint32_t space = 100; space < 170; space++) {
         share(space, 0, 500);
-        share(space, space < 163 ? 9 : 4, 0); /* 2 cells, 0; takes no other one */
+        share(space, space < 163 ? 3 : 1, 0); /* 3 cells, 0; takes no other one */
         put(space, 0, 2, SMALL);
     }
-    put(BATCH, 0, 500, SMALL);
+    put(BATCH, 0, 2000, SMALL);
     for (uint32_t space = 100; space < 163; space++)
         whole(space, 0, 2, SMALL);
     for (uint32_t space = 163; space < 170; space++)

@@ -11,6 +11,7 @@ TestSuite(slab, .timeout = 20);
 #define SHIFT  8u
 #define GROUPS 4u
 #define KEYS   2000u
+#define SPACES 4u
 #define COLD   4u
 
 static const uint32_t group_bytes[GROUPS] = {4 * KIB, 8 * KIB, 64 * KIB, 1024 * KIB};
@@ -26,10 +27,12 @@ static void start(uint32_t capacity, uint32_t slabs)
     geometry.cell_shift = SHIFT;
     geometry = tiny_geometry_cold(geometry, COLD);
     cr_assert_eq(tiny_pool_make(&tiny, &geometry), 0);
-    struct spw_space_record *record = &tiny.pool.ctl->space[0].record;
-    record->groups = GROUPS;
-    for (uint32_t g = 0; g < GROUPS; g++)
-        record->group[g].chunk_bytes = group_bytes[g];
+    for (uint32_t space = 0; space < SPACES; space++) {
+        struct spw_space_record *record = &tiny.pool.ctl->space[space].record;
+        record->groups = GROUPS;
+        for (uint32_t g = 0; g < GROUPS; g++)
+            record->group[g].chunk_bytes = group_bytes[g];
+    }
     shard = tiny_shard_open(&tiny, 0);
     cr_assert_not_null(shard);
 }
@@ -47,11 +50,17 @@ static void reopen(void)
     cr_assert_not_null(shard);
 }
 
+static enum spw_reserve_result reserve_of(uint32_t space, uint32_t group, uint64_t n,
+                                          uint32_t *out_slot)
+{
+    struct spw_chunk_key key = {.space = space, .group = group, .key_bytes = sizeof n, .key = &n};
+    spw_chunk_digest(space, group, &n, sizeof n, key.digest);
+    return spw_shard_reserve(shard, &key, 0, group_bytes[group], NULL, out_slot);
+}
+
 static enum spw_reserve_result reserve(uint32_t group, uint64_t n, uint32_t *out_slot)
 {
-    struct spw_chunk_key key = {.group = group, .key_bytes = sizeof n, .key = &n};
-    spw_chunk_digest(0, group, &n, sizeof n, key.digest);
-    return spw_shard_reserve(shard, &key, 0, group_bytes[group], NULL, out_slot);
+    return reserve_of(0, group, n, out_slot);
 }
 
 static uint32_t store(uint32_t group, uint64_t n)
@@ -194,6 +203,114 @@ Test(slab, adoption_keeps_what_is_there_and_drops_what_overlaps)
     store(3, 4);
     stop();
 }
+
+/* ---- shares ---------------------------------------------------------------------------------- */
+
+#define CHAT  1u
+#define BATCH 2u
+#define OTHER 3u
+
+static void give(uint32_t space, uint32_t guaranteed_permille)
+{
+    spw_store_relaxed(&tiny.pool.ctl->space[space].shares, SPW_SHARES(guaranteed_permille, 0));
+}
+
+static bool store_of(uint32_t space, uint32_t group, uint64_t n)
+{
+    uint32_t slot;
+    if (reserve_of(space, group, n, &slot) != SPW_RESERVED)
+        return false;
+    spw_shard_ready(shard, slot);
+    spw_shard_reclaim(shard, 0);
+    spw_shard_flush(shard);
+    return true;
+}
+
+static bool is_there(uint32_t space, uint32_t group, uint64_t n)
+{
+    uint64_t digest[2];
+    spw_chunk_digest(space, group, &n, sizeof n, digest);
+    return spw_shard_find(shard, digest, &entry) == 0;
+}
+
+static uint64_t mib_of(uint32_t space)
+{
+    return gauge(&tiny.pool.feed[0]->space_bytes[space]) >> 20;
+}
+
+/* Small chunks of a chat model and of a batch job in turn: three times what there is room for. */
+static void fill_in_turn(void)
+{
+    start(16, 18);
+    give(CHAT, 500);
+    for (uint64_t n = 0; n < 24 * 16; n++) {
+        cr_assert(store_of(BATCH, 2, n));
+        cr_assert(store_of(CHAT, 2, n));
+    }
+    check_all();
+    cr_assert(mib_of(CHAT) >= 8 && mib_of(BATCH) >= 4);
+}
+
+Test(slab, one_promised_chunk_here_and_there_keeps_nobody_of_another_size_out)
+{
+    fill_in_turn();
+    for (uint64_t n = 0; n < 100; n++)
+        cr_assert(store_of(OTHER, n % 2 ? 3 : 1, n), "%lu", (unsigned long)n);
+    check_all();
+    cr_expect(mib_of(CHAT) >= 8, "what is guaranteed");
+    cr_expect(mib_of(OTHER) >= 4);
+    stop();
+}
+
+Test(slab, who_grows_into_a_guarantee_gets_all_of_it_in_another_size)
+{
+    fill_in_turn();
+    give(OTHER, 375);
+    for (uint64_t n = 0; n < 6; n++)
+        cr_assert(store_of(OTHER, 3, n), "%lu", (unsigned long)n);
+    cr_expect_eq(mib_of(OTHER), 6, "none of its own went");
+    for (uint64_t n = 0; n < 500; n++)
+        (void)store_of(BATCH, (uint32_t)n % 4, 1000 + n);
+    check_all();
+    cr_expect_eq(mib_of(OTHER), 6);
+    cr_expect(mib_of(CHAT) >= 8);
+    stop();
+}
+
+Test(slab, slabs_of_their_own_stay_so_for_the_next_worker)
+{
+    fill_in_turn();
+    uint64_t had = mib_of(CHAT);
+    reopen();
+    cr_expect_eq(mib_of(CHAT), had);
+    give(CHAT, 375);
+    for (uint64_t n = 0; n < 24 * 16; n += 2) { /* what goes lies everywhere among what stays */
+        uint32_t slot;
+        if (is_there(CHAT, 2, n))
+            cr_assert_eq(reserve_of(CHAT, 2, n, &slot), SPW_PRESENT);
+    }
+    for (uint64_t n = 0; n < 400; n++)
+        cr_assert(store_of(BATCH, 2, 1000 + n));
+    for (uint64_t n = 0; n < 50; n++)
+        cr_assert(store_of(OTHER, 3, n));
+    check_all();
+    cr_expect(mib_of(CHAT) >= 6 && mib_of(OTHER) >= 4);
+    stop();
+}
+
+Test(slab, a_guarantee_taken_back_leaves_no_slab_behind)
+{
+    fill_in_turn();
+    give(CHAT, 0);
+    for (uint64_t n = 0; n < 16 * 16; n++)
+        cr_assert(store_of(BATCH, 2, 1000 + n));
+    check_all();
+    cr_expect_eq(gauge(&tiny.pool.feed[0]->space_bytes[CHAT]), 0);
+    cr_expect_eq(mib_of(BATCH), 16);
+    stop();
+}
+
+/* ---- promotions ------------------------------------------------------------------------------ */
 
 static enum spw_reserve_result promote(uint32_t id)
 {
