@@ -147,16 +147,22 @@ static bool may_go(const struct spw_shard *shard, uint32_t slot, const struct wa
             !(want->protect && spw_bitmap_has(want->protect, slot)));
 }
 
-/* The oldest READY slot of some lanes that is not protected, or SPW_NO_SLOT_ID. */
+/* The oldest READY slot of some lanes that is not protected, or SPW_NO_SLOT_ID. One that is copied from
+ * would be of no use to anybody for now, so it goes only where there is no other. */
 static uint32_t oldest_of(const struct spw_shard *shard, const struct want *want, uint64_t lanes)
 {
     struct spw_order_walk walk;
-    uint32_t slot;
+    uint32_t slot, copied = SPW_NO_SLOT_ID;
     spw_order_walk(&shard->recency, lanes, &walk);
-    while ((slot = spw_order_next(&walk)) != SPW_NO_SLOT_ID)
-        if (state_of(shard, slot) == SPW_READY && may_go(shard, slot, want))
-            break;
-    return slot;
+    while ((slot = spw_order_next(&walk)) != SPW_NO_SLOT_ID) {
+        if (state_of(shard, slot) != SPW_READY || !may_go(shard, slot, want))
+            continue;
+        if (!spw_claims_cover(&shard->claims, shard->k, slot))
+            return slot;
+        if (copied == SPW_NO_SLOT_ID)
+            copied = slot;
+    }
+    return copied;
 }
 
 /* Some chunk could go, but for what is promised to spaces. */
@@ -296,28 +302,33 @@ static bool on_its_way(const struct spw_shard *shard, const struct spw_slab_clas
 
 /* The oldest READY slot of @victims that makes a cell: alone where it is of that class itself, else with
  * all of its slab. Who can't spare a slab isn't asked for one, and no more than so many slabs are looked
- * at that can't go: a store may be refused then, but the worker is never busy with one for long. */
+ * at that can't go: a store may be refused then, but the worker is never busy with one for long. As in
+ * oldest_of(), what is copied from goes last. */
 static uint32_t oldest_cell(const struct spw_shard *shard, const struct want *want,
                             uint64_t victims)
 {
     uint64_t spare =
         spw_shares_spare(&shard->shares, room_bytes(shard), shard->pool->geometry.slot_bytes);
     struct spw_order_walk walk;
-    uint32_t slot, looks = 0, kept = SPW_NO_SLOT_ID;
+    uint32_t slot, looks = 0, kept = SPW_NO_SLOT_ID, copied = SPW_NO_SLOT_ID;
     spw_order_walk(&shard->recency, victims & (spare | 1ull << want->lane), &walk);
     while ((slot = spw_order_next(&walk)) != SPW_NO_SLOT_ID && looks < SLABS_LOOKED_AT) {
         if (state_of(shard, slot) != SPW_READY || !may_go(shard, slot, want))
             continue;
-        if (spw_slab_class_at(shard, slot) == want->class)
-            return slot;
-        if (spw_slab_first(shard, slot) == kept)
+        bool is_of_class = spw_slab_class_at(shard, slot) == want->class;
+        if (!is_of_class && spw_slab_first(shard, slot) == kept)
             continue;
-        if (slab_may_go(shard, slot, want, victims))
+        if (!is_of_class && !slab_may_go(shard, slot, want, victims)) {
+            kept = spw_slab_first(shard, slot);
+            looks++;
+            continue;
+        }
+        if (!spw_claims_cover(&shard->claims, shard->k, slot))
             return slot;
-        kept = spw_slab_first(shard, slot);
-        looks++;
+        if (copied == SPW_NO_SLOT_ID)
+            copied = slot;
     }
-    return SPW_NO_SLOT_ID;
+    return copied;
 }
 
 /* No slab has a cell left for a chunk of this class: make one. */

@@ -325,6 +325,7 @@ uint32_t spw_worker_cold_pass(struct spw_worker *worker, bool *out_more)
     look_at_spaces(worker);
     uint32_t done = poll_events(worker, out_more);
     done += claim_some(worker);
+    *out_more |= worker->cold->claiming;
     done += spw_worker_up_expire(worker);
     done += spw_worker_up_pump(worker);
     done += spw_worker_down_pump(worker);

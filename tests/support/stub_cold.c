@@ -138,10 +138,9 @@ static void end(struct spw_cold *stub, struct stub_transfer *transfer)
 static int stub_poll(struct spw_cold *stub, uint64_t now_ns, struct spw_cold_event *out, int max)
 {
     stub->now_ns = now_ns;
-    for (uint32_t id = 0; !stub->found && id < limit(stub); id++)
-        if (stub->chunk[id].held && stub->events < 200)
-            tell(stub, SPW_COLD_FOUND, id, 0, NULL);
-    stub->found = true;
+    for (; stub->found < limit(stub) && stub->events < 200; stub->found++)
+        if (stub->chunk[stub->found].held)
+            tell(stub, SPW_COLD_FOUND, stub->found, 0, NULL);
     bool ends = !stub->never && !spw_load_acquire(&stub->held_back);
     for (int t = 0; ends && t < 64; t++)
         if (stub->transfer[t].open && stub->transfer[t].due_ns <= now_ns)
@@ -269,7 +268,7 @@ int stub_cold_open(void *ctx, const struct spw_cold_listener *listener, void (*w
     stub->listener = *listener;
     stub->wake = wake;
     stub->wake_ctx = wake_ctx;
-    stub->found = false;
+    stub->found = 0;
     stub->opens++;
     *out_cold = (struct spw_cold_handle){.ops = &ops, .cold = stub};
     return 0;

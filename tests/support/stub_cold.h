@@ -50,7 +50,7 @@ struct spw_cold {
     void (*wake)(void *ctx); /* the worker's */
     void *wake_ctx;
     uint64_t now_ns, free_ns, age;
-    bool found;
+    uint32_t found; /* chunks below it were told, or came since */
     struct stub_chunk chunk[STUB_CHUNKS];
     struct stub_transfer transfer[64];
     struct spw_cold_event event[256];

@@ -65,6 +65,25 @@ Test(room, fifo_evicts_what_came_first_however_much_it_is_used)
     stop();
 }
 
+Test(room, what_is_copied_from_goes_last)
+{
+    struct spw_geometry geometry = tiny_geometry(1, 1, 3, 4);
+    struct spw_entry_copy copied;
+    start(&geometry);
+    open_shard();
+    uint32_t first = store(1);
+    store(2);
+    store(3);
+    cr_assert_eq(spw_shard_entry(shard, first, &copied), 0);
+    cr_assert_eq(spw_shard_claim(shard, 0, first, copied.fill), 0);
+    store(4);
+    cr_expect(here(1) && !here(2) && here(3) && here(4));
+    spw_shard_unclaim(shard, 0, first);
+    store(5);
+    cr_expect(!here(1) && here(3) && here(4) && here(5));
+    stop();
+}
+
 /* ---- the last moment ------------------------------------------------------------------------- */
 
 static uint32_t told[8];

@@ -353,19 +353,21 @@ Test(shard, a_reserve_that_lies_with_a_copy_is_replaced)
 {
     start(2, 3);
     struct spw_entry_copy copied;
-    uint32_t first = tiny_store(shard, 1), slot;
-    store(2);
+    uint32_t first = tiny_store(shard, 1), second = tiny_store(shard, 2), slot;
     cr_assert_eq(spw_shard_entry(shard, first, &copied), 0);
     cr_assert_eq(spw_shard_claim(shard, 0, first, copied.fill), 0);
+    cr_assert_eq(spw_shard_entry(shard, second, &copied), 0);
+    cr_assert_eq(spw_shard_claim(shard, 0, second, copied.fill), 0);
     store(3); /* 1 goes, its slot lies with the copy */
     RESIDENT(2, 3);
     cr_assert_eq(tiny_reserve(shard, 4, NULL, &slot), SPW_RESERVED);
-    RESIDENT(3); /* one more went for it, and no second one */
+    RESIDENT(2); /* one more went for it, and no second one */
     cr_assert_neq(slot, first);
     spw_shard_ready(shard, slot);
     spw_shard_flush(shard);
-    RESIDENT(3, 4);
+    RESIDENT(2, 4);
     spw_shard_unclaim(shard, 0, first);
+    spw_shard_unclaim(shard, 0, second);
     store(5);
     RESIDENT(4, 5);
     stop();

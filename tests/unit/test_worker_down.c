@@ -40,7 +40,7 @@ static uint64_t still_open(void)
 
 static void end(void)
 {
-    cr_expect_eq(still_open(), 0);
+    cr_expect_eq(still_open(), 0, "%lu", (unsigned long)still_open());
     rig_close(&rig);
 }
 
@@ -233,6 +233,50 @@ Test(worker_down, a_tier_that_is_full_or_down_is_counted_and_costs_nobody_anythi
     cr_expect_eq(count(SPW_WORKER_cold_write_failed), 1);
     cr_expect_eq(count(SPW_WORKER_tier_up), 1);
     cr_expect_eq(rig_claims(&rig, 0), 0);
+    end();
+}
+
+Test(worker_down, what_is_being_written_is_evicted_last_and_no_store_is_refused)
+{
+    stub.put_ns = 100 * RIG_SECOND;
+    stub.puts_max = 24;
+    start(64, (struct spw_cold_policy){0});
+    rig_store(&rig, &one, 0, 1, 24);
+    cr_assert_eq(stub.puts, 24);
+    for (uint64_t key = 100; key < 400; key++)
+        rig_store(&rig, &one, 0, key, 1);
+    struct spw_entry_copy at;
+    for (uint64_t key = 1; key <= 24; key++)
+        cr_expect_eq(rig_state(&rig, 0, key, &at), SPW_READY, "%lu", (unsigned long)key);
+    cr_expect_eq(count(SPW_WORKER_refused_no_slot), 0);
+    rig_advance(&rig, 200 * RIG_SECOND);
+    rig_settle(&rig);
+    for (uint64_t key = 400; key < 500; key++)
+        rig_store(&rig, &one, 0, key, 1);
+    cr_expect_eq(rig_state(&rig, 0, 1, &at), SPW_FREE, "they go by age again");
+    rig_advance(&rig, 2000 * RIG_SECOND);
+    rig_settle(&rig);
+    rig_advance(&rig, 2000 * RIG_SECOND);
+    rig_settle(&rig);
+    end();
+}
+
+Test(worker_down, where_all_is_being_written_some_of_it_goes)
+{
+    stub.put_ns = 100 * RIG_SECOND;
+    stub.puts_max = 24;
+    start(4, (struct spw_cold_policy){0});
+    rig_store(&rig, &one, 0, 1, 4);
+    cr_assert_eq(stub.puts, 4);
+    rig_reserve(&rig, &one, 0, 5, 1);
+    rig_answer(&rig, &one, 0);
+    struct spw_entry_copy at;
+    cr_expect(rig_state(&rig, 0, 4, &at) != SPW_READY, "the deepest of a chain");
+    cr_expect_eq(rig_state(&rig, 0, 1, &at), SPW_READY);
+    for (int i = 0; i < 4; i++) {
+        rig_advance(&rig, 200 * RIG_SECOND);
+        rig_settle(&rig);
+    }
     end();
 }
 

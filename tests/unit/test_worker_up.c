@@ -293,6 +293,37 @@ Test(worker_up, a_successor_finds_what_is_below)
     rig_close(&rig);
 }
 
+/* Passes that it takes without a rest, and whether they were all there was to do. */
+static uint32_t passes_at_once(void)
+{
+    uint64_t due_ns;
+    uint32_t passes = 0;
+    do
+        spw_worker_pass(rig.worker[0], &due_ns);
+    while (passes++ < 1000 && due_ns <= rig.now_ns);
+    return passes;
+}
+
+Test(worker_up, a_space_that_opens_later_gets_what_is_below_without_a_rest)
+{
+    start(4, 100);
+    store(1, 1500);
+    struct spw_space_slot *space = &rig.daemon.ctl->space[RIG_SPACE];
+    spw_store_relaxed(&space->ready, 0);
+    rig_end_worker(&rig, 0);
+    rig_start_worker(&rig, 0);
+    rig_settle(&rig);
+    cr_assert_eq(count(SPW_WORKER_cold_found), stub.held);
+    cr_assert_eq(state(1), SPW_FREE, "its space isn't open");
+    spw_store_release(&space->ready, 1);
+    uint32_t passes = passes_at_once();
+    cr_expect(passes > 4 && passes < 100, "%u", passes);
+    spw_store_release(&rig.daemon.ctl->worker[0].incarnation,
+                      spw_load_relaxed(&rig.daemon.feed[0]->incarnation));
+    cr_expect_eq(promote(1, 1).mask, 0);
+    rig_close(&rig);
+}
+
 Test(worker_up, nonsense_is_refused)
 {
     uint64_t body[7] = {0};
