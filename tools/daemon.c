@@ -16,6 +16,7 @@
 #include "shm/pool.h"
 #include "shm/process.h"
 #include "tier/nvme.h"
+#include "tools/below_watch.h"
 #include "tools/log.h"
 #include "tools/mail.h"
 #include "tools/pages.h"
@@ -26,6 +27,7 @@ extern char **environ;
 
 #define TICK_NS        200000000ull  /* longest sleep: a missed bell or signal costs no more */
 #define START_TICK_NS  2000000ull    /* while workers are coming up                          */
+#define READ_TICK_NS   20000000ull   /* while one reads its directory below                  */
 #define BACKOFF_NS     100000000ull  /* before the first restart, doubled up to ...          */
 #define BACKOFF_MAX_NS 1000000000ull /* ... this                                             */
 #define HEALTHY_NS     5000000000ull /* a worker that lived this long starts anew            */
@@ -41,6 +43,7 @@ struct worker_process {
     uint64_t restart_ns; /* when to start it again */
     uint64_t backoff_ns;
     bool up;
+    struct spw_below_watch below;
 };
 
 struct daemon {
@@ -99,8 +102,9 @@ static int start_worker(struct daemon *daemon, uint32_t k)
     char *argv[] = {daemon->argv[0], (char *)"worker", which, (char *)"--config", values, NULL};
     worker->passes_before = spw_load_relaxed(&daemon->pool.feed[k]->passes);
     worker->incarnation_before = spw_load_acquire(&daemon->pool.feed[k]->incarnation);
-    int status = spawn_blocked(&worker->pid, argv);
     worker->started_ns = spw_monotonic_ns();
+    spw_below_watch_start(&worker->below, daemon->pool.feed[k], worker->started_ns);
+    int status = spawn_blocked(&worker->pid, argv);
     if (status) {
         worker->pid = 0;
         spw_log(SPW_LOG_ERROR, "worker %u: cannot be started: %s", k, strerror(status));
@@ -175,6 +179,17 @@ static void restart_due(struct daemon *daemon)
         if (!worker->pid && spw_monotonic_ns() >= worker->restart_ns && start_worker(daemon, k))
             worker->restart_ns = spw_monotonic_ns() + BACKOFF_MAX_NS;
     }
+}
+
+/* True: a worker that is up still reads its directory. */
+static bool watch_below(struct daemon *daemon)
+{
+    uint64_t now = spw_monotonic_ns();
+    bool reads = false;
+    for (uint32_t k = 0; k < daemon->pool.geometry.workers; k++)
+        if (daemon->worker[k].up)
+            reads |= spw_below_watch_look(&daemon->worker[k].below, k, daemon->pool.feed[k], now);
+    return reads;
 }
 
 static bool all_up(const struct daemon *daemon)
@@ -378,7 +393,8 @@ static void serve(struct daemon *daemon)
         restart_due(daemon);
         spw_log_tick();
         count_round(daemon->pool.ctl);
-        sleep_on_mail(daemon, all_up(daemon) ? TICK_NS : START_TICK_NS);
+        bool reads = watch_below(daemon);
+        sleep_on_mail(daemon, !all_up(daemon) ? START_TICK_NS : reads ? READ_TICK_NS : TICK_NS);
     }
 }
 

@@ -13,13 +13,13 @@ static const char *state_name(uint32_t state)
     return state < sizeof names / sizeof names[0] ? names[state] : "?";
 }
 
-static void read_text(const struct spw_feed_head *feed, char *out)
+void spw_tiers_text(const struct spw_feed_head *feed, char out[SPW_TIERS_TEXT_BYTES])
 {
     for (uint32_t i = 0; i < SPW_TIER_TEXT_WORDS; i++) {
         uint64_t word = spw_load_relaxed(&feed->tier_text[i]); /* words that move are only shown */
         memcpy(out + 8 * i, &word, sizeof word);
     }
-    out[8 * SPW_TIER_TEXT_WORDS - 1] = '\0';
+    out[SPW_TIERS_TEXT_BYTES - 1] = '\0';
     for (char *letter = out; *letter; letter++)
         if (*letter < ' ' || *letter > '~')
             *letter = '?';
@@ -43,7 +43,7 @@ void spw_tiers_read(const struct spw_pool *pool, struct spw_tiers_view *out)
                 .mode = (uint32_t)spw_load_relaxed(&record->mode),
             };
         }
-        read_text(feed, out->text[k]);
+        spw_tiers_text(feed, out->text[k]);
     }
 }
 

@@ -8,6 +8,8 @@
 
 #include "shm/pool.h"
 
+#define SPW_TIERS_TEXT_BYTES (SPW_TIER_TEXT_WORDS * 8)
+
 /** A tier of one worker. Numbers are as they stood one by one. */
 struct spw_tiers_line {
     uint64_t capacity_bytes, used_bytes;
@@ -19,11 +21,14 @@ struct spw_tiers_line {
 struct spw_tiers_view {
     uint32_t workers;
     struct spw_tiers_line line[SPW_WORKERS_MAX][SPW_TIERS];
-    char text[SPW_WORKERS_MAX][SPW_TIER_TEXT_WORDS * 8]; /* of the tier below; "" = all well */
+    char text[SPW_WORKERS_MAX][SPW_TIERS_TEXT_BYTES]; /* of the tier below; "" = all well */
 };
 
 /** Relaxed reads; what can't be printed of the words becomes '?'. */
 void spw_tiers_read(const struct spw_pool *pool, struct spw_tiers_view *out);
+
+/** Why the tier below of this feed's worker is not as asked for, likewise; "" = all well. */
+void spw_tiers_text(const struct spw_feed_head *feed, char out[SPW_TIERS_TEXT_BYTES]);
 
 /** A table with a line a tier of each worker, and the words. */
 void spw_tiers_print(const struct spw_tiers_view *view);

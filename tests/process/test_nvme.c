@@ -156,6 +156,7 @@ Test(process_nvme, all_is_found_again_after_a_warm_and_a_cold_start)
     cr_expect_eq(fetch_all(1, KEYS), KEYS);
     restart("--cold");
     await_entries(KEYS);
+    cr_expect(proc_said(&pool, "worker 0: 48 chunks found below, "));
     usleep(300000); /* the space was opened just now: what is below is taken for it */
     cr_expect_eq(fetch_all(1, KEYS), KEYS);
     finish();
@@ -200,6 +201,12 @@ Test(process_nvme, a_second_daemon_on_the_directory_is_refused)
     proc_close(&pool);
 }
 
+static bool says_it_is_back(void *ctx)
+{
+    (void)ctx;
+    return proc_said(&pool, "worker 0: the tier below is up again, ");
+}
+
 Test(process_nvme, a_directory_that_goes_away_and_comes_back_is_nobodys_error) /* IO-12 */
 {
     char away[SUPPORT_PATH_BYTES + 8];
@@ -219,8 +226,10 @@ Test(process_nvme, a_directory_that_goes_away_and_comes_back_is_nobodys_error) /
     cr_assert(is_down(NULL));
     cr_assert_eq(actor_store(&actor, 5000, 1), 1);
     cr_expect_eq(fetch(5000), 1);
+    cr_expect(proc_said(&pool, "worker 0: the tier below is down, all there is a miss: "));
     cr_assert_eq(rename(away, below), 0);
     cr_assert(proc_eventually(is_up, NULL, 20000), "back without a restart");
+    cr_expect(proc_eventually(says_it_is_back, NULL, 10000));
     uint32_t back = 0;
     for (uint64_t until = proc_now_ms() + 5000; proc_now_ms() < until && back < KEYS / 2;)
         back = fetch_all(1, KEYS);
