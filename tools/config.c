@@ -73,7 +73,8 @@ static const struct spw_option table[] = {
      "stores that may wait in each worker's queue"},
 
     {"nvme-dir", "nvme", SPW_OPTION_TEXT, FIELD(nvme_dir), 0, TEXT_MAX(nvme_dir), NULL, NULL,
-     "directory for chunks that leave memory, for this pool alone; none: no such tier"},
+     "directory for chunks that leave memory, for this pool alone, there and writable; a relative one "
+     "begins where the daemon is started; none: no such tier"},
     {"nvme-bytes", "nvme", SPW_OPTION_BYTES, FIELD(nvme_bytes), 0, 1ull << 50, NULL, "0",
      "bytes on disk at most, everything included, of all workers; must be given with nvme-dir"},
     {"nvme-chunks", "nvme", SPW_OPTION_COUNT, FIELD(nvme_chunks), 0, 1ull << 28, NULL, "0",

@@ -100,7 +100,7 @@ struct spw_config {
 
 /**
  * Fill @out_config from the command line and the file that it names. Creates nothing, prints
- * nothing.
+ * nothing, and doesn't look at nvme_dir: spw_config_look_below() does.
  *
  * @out_config  caller's; must stay where it is as long as its options are printed
  *
@@ -109,6 +109,13 @@ struct spw_config {
  */
 int spw_config_parse(int argc, char *const *argv, struct spw_config *out_config, char *err,
                      size_t err_bytes);
+
+/** Can the directory of the tier below be used now, if @config names one? It may be away for a while
+ * under a pool that runs. 0, or a negative errno with words like spw_config_parse(). */
+int spw_config_look_below(const struct spw_config *config, char *err, size_t err_bytes);
+
+/** Is @dir a directory that this user reads and writes? 0 or a negative errno. */
+int spw_config_dir_usable(const char *dir);
 
 /** Print the effective values with their origin, then the plan: what that is in memory. */
 void spw_config_print(const struct spw_config *config, FILE *out);

@@ -1,5 +1,6 @@
-/* How the options of [nvme] must go together, and with the others. Reads the directory's mode. */
+/* How the options of [nvme] must go together, and with the others; a look at the directory's mode. */
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -8,26 +9,46 @@
 #include "tools/config_impl.h"
 #include "tools/units.h"
 
-static int check_dir(const struct spw_config *config, char *err, size_t err_bytes)
+int spw_config_dir_usable(const char *dir)
 {
     struct stat st;
-    int rc = 0;
-    if (config->nvme_dir[0] != '/') {
-        snprintf(err, err_bytes, "--nvme-dir: \"%s\" is no absolute path", config->nvme_dir);
-        return -EINVAL;
-    }
-    if (stat(config->nvme_dir, &st) < 0)
-        rc = -errno;
-    else if (!S_ISDIR(st.st_mode))
-        rc = -ENOTDIR;
-    else if (access(config->nvme_dir, R_OK | W_OK | X_OK) < 0)
-        rc = -errno;
+    if (stat(dir, &st) < 0)
+        return -errno;
+    if (!S_ISDIR(st.st_mode))
+        return -ENOTDIR;
+    return faccessat(AT_FDCWD, dir, R_OK | W_OK | X_OK, AT_EACCESS) < 0 ? -errno : 0;
+}
+
+int spw_config_look_below(const struct spw_config *config, char *err, size_t err_bytes)
+{
+    int rc = config->nvme_dir[0] == '\0' ? 0 : spw_config_dir_usable(config->nvme_dir);
     if (rc < 0)
         snprintf(err, err_bytes,
                  "--nvme-dir: \"%s\" can't be used: %s; make it a directory that this user can "
                  "write",
                  config->nvme_dir, strerror(-rc));
     return rc;
+}
+
+/* One that begins at the folder it was said in means the same to workers and in messages. */
+static int make_absolute(struct spw_config *config, char *err, size_t err_bytes)
+{
+    char folder[sizeof config->nvme_dir], whole[2 * sizeof folder];
+    if (config->nvme_dir[0] == '/')
+        return 0;
+    if (getcwd(folder, sizeof folder)) {
+        snprintf(whole, sizeof whole, "%s/%s", folder, config->nvme_dir);
+        if (strlen(whole) < sizeof config->nvme_dir) {
+            memcpy(config->nvme_dir, whole, strlen(whole) + 1);
+            return 0;
+        }
+    }
+    snprintf(
+        err, err_bytes,
+        "--nvme-dir: \"%s\" begins at a folder whose own path is too long, or isn't known: give "
+        "an absolute path of less than %zu characters",
+        config->nvme_dir, sizeof config->nvme_dir);
+    return -ENAMETOOLONG;
 }
 
 /* Without a directory none of the others means anything; a file that repeats defaults is fine. */
@@ -75,11 +96,11 @@ static int check_bytes(const struct spw_config *config, char *err, size_t err_by
     return -EINVAL;
 }
 
-int spw_config_check_nvme(const struct spw_config *config, char *err, size_t err_bytes)
+int spw_config_check_nvme(struct spw_config *config, char *err, size_t err_bytes)
 {
     if (config->nvme_dir[0] == '\0')
         return check_absent(config, err, err_bytes);
-    int rc = check_dir(config, err, err_bytes);
+    int rc = make_absolute(config, err, err_bytes);
     if (rc == 0)
         rc = check_bytes(config, err, err_bytes);
     if (rc == 0 && config->max_clients == SPW_CONFIG_CLIENTS_MAX)

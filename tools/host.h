@@ -30,7 +30,7 @@ struct spw_host {
 
     /* where chunks go that leave memory; all else is 0 unless it is wanted */
     bool nvme_wanted, nvme_direct, nvme_held; /* held: by a daemon that lives */
-    int nvme_error;                           /* why it can't be looked at: an errno, or 0 */
+    int nvme_error;                           /* why it can't be used: an errno, or 0 */
     uint64_t nvme_free, nvme_own;             /* own: of a pool that used it before */
 
     /* memory */

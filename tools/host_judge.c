@@ -183,9 +183,10 @@ static void judge_nvme(struct judge *judge)
     if (!host->nvme_wanted)
         return;
     if (host->nvme_error) {
-        finding = find(judge, SPW_HOST_WARNING, "nvme", "%s can't be looked at: %s", dir,
+        finding = find(judge, SPW_HOST_ERROR, "nvme", "%.120s can't be used: %s", dir,
                        strerror(host->nvme_error));
-        remedy(finding, "until it can be used, nothing goes there and all of it is a miss");
+        remedy(finding, "make it a directory that this user can write, or name another with "
+                        "--nvme-dir");
         return;
     }
     finding = find(judge, available >= needed ? SPW_HOST_OK : SPW_HOST_WARNING, "nvme",

@@ -80,10 +80,11 @@ void spw_host_gather_nvme(const struct spw_config *config, struct spw_host *host
     host->nvme_wanted = config->nvme_dir[0] != '\0';
     if (!host->nvme_wanted)
         return;
-    if (statvfs(config->nvme_dir, &room) < 0) {
+    host->nvme_error = -spw_config_dir_usable(config->nvme_dir);
+    if (host->nvme_error == 0 && statvfs(config->nvme_dir, &room) < 0)
         host->nvme_error = errno;
+    if (host->nvme_error)
         return;
-    }
     host->nvme_free = (uint64_t)room.f_bavail * room.f_frsize;
     host->nvme_own = own_bytes(config->nvme_dir);
     host->nvme_direct = try_direct(config->nvme_dir);

@@ -96,6 +96,11 @@ int main(int argc, char **argv)
         fprintf(stderr, "spillwayd: %s\n", err);
         return 2;
     }
+    bool starts = config.action == SPW_CONFIG_RUN || config.action == SPW_CONFIG_CHECK;
+    if (!worker && starts && spw_config_look_below(&config, err, sizeof err)) {
+        fprintf(stderr, "spillwayd: %s\n", err);
+        return 2;
+    }
     switch (config.action) {
     case SPW_CONFIG_HELP:
         spw_config_help(&config, stdout);

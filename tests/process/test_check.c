@@ -132,6 +132,22 @@ Test(process_check, a_name_in_use_and_what_was_left_are_told)
     proc_close(&pool);
 }
 
+Test(process_check, a_directory_below_that_cant_be_used_is_a_finding)
+{
+    proc_open(&pool, &(struct proc_config){0});
+    cr_expect_eq(check(pool.dir, "--nvme-dir=/nowhere/at/all", "--nvme-bytes=1GiB", NULL), 1, "%s",
+                 out);
+    cr_expect(strstr(out, "error    nvme       /nowhere/at/all can't be used: No such file"), "%s",
+              out);
+    cr_expect_eq(check(pool.dir, "--nvme-dir=/dev/null", "--nvme-bytes=1GiB", "--json"), 1, "%s",
+                 out);
+    json_t *root = json_loads(out, 0, NULL);
+    cr_assert_not_null(root, "%s", out);
+    cr_expect(is(root, "nvme", "error") && json_is_false(json_object_get(root, "could_start")));
+    json_decref(root);
+    proc_close(&pool);
+}
+
 Test(process_check, options_are_those_of_the_daemon)
 {
     proc_open(&pool, &(struct proc_config){0});

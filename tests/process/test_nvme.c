@@ -237,6 +237,24 @@ Test(process_nvme, a_directory_that_goes_away_and_comes_back_is_nobodys_error) /
     finish();
 }
 
+Test(process_nvme, a_worker_that_starts_while_the_directory_is_away_serves_without_it)
+{
+    char away[SUPPORT_PATH_BYTES + 8];
+    start(1);
+    snprintf(away, sizeof away, "%s.away", below);
+    cr_assert(proc_eventually(is_up, NULL, 10000));
+    cr_assert_eq(rename(below, away), 0);
+    uint64_t before = proc_incarnation(&pool, 0);
+    proc_signal_worker(&pool, 0, SIGKILL);
+    cr_assert(proc_await_successor(&pool, 0, before));
+    meet();
+    cr_expect_eq(actor_store(&actor, 1, 1), 1);
+    cr_expect_eq(fetch(1), 1);
+    cr_assert_eq(rename(away, below), 0);
+    cr_expect(proc_eventually(is_up, NULL, 20000), "back without a restart");
+    finish();
+}
+
 #ifdef SPW_CRASH_POINTS
 static uint64_t restarts(void)
 {

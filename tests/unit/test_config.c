@@ -220,10 +220,6 @@ Test(config, ce5_the_tier_below_has_no_size_by_default_and_its_options_go_togeth
         {"--workers 2 --nvme-dir /tmp --nvme-bytes 300KiB",
          {"--nvme-bytes", "2 workers", "512KiB"}},
         {"--chunk-bytes 4MiB --nvme-dir /tmp --nvme-bytes 4MiB", {"--nvme-bytes", "4MiB", "chunk"}},
-        {"--nvme-dir tmp --nvme-bytes 1GiB", {"--nvme-dir", "\"tmp\"", "absolute"}},
-        {"--nvme-dir /dev/null --nvme-bytes 1GiB", {"--nvme-dir", "/dev/null", "directory"}},
-        {"--nvme-dir /nowhere/at/all --nvme-bytes 1GiB",
-         {"--nvme-dir", "/nowhere/at/all", "No such"}},
         {"--nvme-bytes 1GiB", {"--nvme-bytes (1GiB", "no effect", "--nvme-dir"}},
         {"--nvme-queue 9", {"--nvme-queue (9", "no effect", "--nvme-dir"}},
         {"--nvme-dir /tmp --nvme-bytes 1GiB --max-clients 127",
@@ -247,6 +243,44 @@ Test(config, ce5_the_tier_below_has_no_size_by_default_and_its_options_go_togeth
                  0, "%s", err);
     cr_expect(config.nvme_bytes == 1ull << 30 && config.nvme_admit == 2 &&
               config.nvme_evict == SPW_EVICT_FIFO);
+}
+
+/* A worker may start while it is away: whether it can be used is asked apart. */
+Test(config, the_directory_below_is_looked_at_apart)
+{
+    static const char *const cases[][3] = {
+        {"--nvme-dir /dev/null --nvme-bytes 1GiB", "/dev/null", "Not a directory"},
+        {"--nvme-dir /nowhere/at/all --nvme-bytes 1GiB", "/nowhere/at/all", "No such file"},
+        {"--nvme-dir nowhere/at/all --nvme-bytes 1GiB", "/nowhere/at/all", "No such file"},
+    };
+    struct spw_config config;
+    char err[512];
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        cr_assert_eq(parse(cases[i][0], &config, err, sizeof err), 0, "%s", err);
+        cr_expect_lt(spw_config_look_below(&config, err, sizeof err), 0);
+        cr_expect(strstr(err, "--nvme-dir") && strstr(err, cases[i][1]) && strstr(err, cases[i][2]),
+                  "%s", err);
+    }
+    cr_assert_eq(parse("--nvme-dir /tmp --nvme-bytes 1GiB", &config, err, sizeof err), 0);
+    cr_expect_eq(spw_config_look_below(&config, err, sizeof err), 0);
+    cr_assert_eq(parse("", &config, err, sizeof err), 0);
+    cr_expect_eq(spw_config_look_below(&config, err, sizeof err), 0, "none, no trouble");
+}
+
+Test(config, a_relative_directory_below_begins_here)
+{
+    struct spw_config config;
+    char err[512], longer[300];
+
+    cr_assert_eq(chdir("/dev"), 0);
+    cr_assert_eq(parse("--nvme-dir ./shm --nvme-bytes 1GiB", &config, err, sizeof err), 0, "%s",
+                 err);
+    cr_expect_str_eq(config.nvme_dir, "/dev/./shm");
+    cr_expect_eq(spw_config_look_below(&config, err, sizeof err), 0, "%s", err);
+    snprintf(longer, sizeof longer, "--nvme-bytes 1GiB --nvme-dir %0253d", 1);
+    cr_expect_eq(parse(longer, &config, err, sizeof err), -ENAMETOOLONG);
+    cr_expect(strstr(err, "absolute"), "%s", err);
 }
 
 Test(config, a_tier_below_that_is_no_larger_than_memory_is_warned_of)

@@ -244,7 +244,7 @@ Test(host, the_directory_of_the_tier_below_is_judged, .init = good_host)
     host.nvme_held = true;
     expect("nvme-lock", SPW_HOST_ERROR, "--nvme-dir");
     host.nvme_error = EACCES;
-    expect("nvme", SPW_HOST_WARNING, "miss");
+    expect("nvme", SPW_HOST_ERROR, "--nvme-dir");
 }
 
 Test(host, a_directory_of_the_tier_below_is_looked_at)
