@@ -4,7 +4,6 @@
  */
 #include "tier/nvme.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +11,6 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#include "shm/alive.h"
 #include "shm/layout.h"
 #include "tier/nvme_impl.h"
 
@@ -198,6 +196,8 @@ static void release(struct spw_cold *nvme)
     free(nvme->job);
     free(nvme->spaces_copy);
     free(nvme->event);
+    if (nvme->lock_fd >= 0)
+        close(nvme->lock_fd);
     free(nvme);
 }
 
@@ -314,6 +314,7 @@ int spw_nvme_open(const struct spw_nvme_config *config, struct spw_cold_handle *
     struct spw_cold *nvme = rc == 0 ? calloc(1, sizeof *nvme) : NULL;
     if (nvme) {
         nvme->config = *config;
+        nvme->lock_fd = -1;
         if (nvme->config.retry_ns == 0)
             nvme->config.retry_ns = 1000000000ull;
         nvme->retry_wait_ns = nvme->config.retry_ns;
@@ -333,24 +334,4 @@ int spw_nvme_open(const struct spw_nvme_config *config, struct spw_cold_handle *
     }
     *out_cold = (struct spw_cold_handle){&ops, nvme};
     return 0;
-}
-
-/* ---- whose directory it is ------------------------------------------------------------------- */
-
-int spw_nvme_lock(const char *dir, uint32_t who, struct spw_error *err)
-{
-    char path[SPW_NVME_PATH_BYTES + 8];
-    snprintf(path, sizeof path, "%s/lock", dir);
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0)
-        return spw_fail(err, -errno, "%s can't be opened: %s", path, strerror(errno));
-    uint32_t byte = who == SPW_NVME_DAEMON ? SPW_LOCK_DAEMON : SPW_LOCK_WORKER(who);
-    int rc = spw_lock_take(fd, byte);
-    if (rc == 0)
-        return fd;
-    close(fd);
-    return spw_fail(err, -EBUSY,
-                    "%.150s is in use by another daemon's %s; stop that one, or give each pool a "
-                    "directory of its own",
-                    dir, who == SPW_NVME_DAEMON ? "pool" : "worker");
 }

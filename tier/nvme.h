@@ -14,6 +14,8 @@
  *   publish   payload, (sync,) then the block of the table with its record; a record is erased on the
  *             medium before its cell is written again. So a record never speaks of other bytes, and
  *             if it does, the checksum tells
+ *   lock      taken before anything of the directory is used, also of one that is opened again, and
+ *             looked after like it; while another one has it the tier is DOWN
  *   dead      a process that died with transfers under way leaves the mark `busy`; whoever opens the
  *             directory next within the same boot writes nothing for quarantine_ns
  *   down      what was under way is waited for before the directory is opened again
@@ -63,8 +65,13 @@ uint64_t spw_nvme_sum(const void *payload, uint64_t bytes);
  * Take the directory's lock for @who (SPW_NVME_DAEMON or a shard's number) and keep it in the
  * descriptor returned, by an OFD write lock on DIR/lock, which is made if it isn't there. Blocks as
  * file systems do.
- * The descriptor; -EBUSY: another process has it, -ENOENT and others: @err has directory and remedy.
+ * A worker's is taken by its tier. The descriptor; -EBUSY: another process has it, -ENOENT and others:
+ * @err has directory and remedy.
  */
 int spw_nvme_lock(const char *dir, uint32_t who, struct spw_error *err);
+
+/** Has anybody the directory's lock, the caller included? @workers_only: as a worker. Blocks as file
+ * systems do. */
+bool spw_nvme_held(const char *dir, bool workers_only);
 
 #endif

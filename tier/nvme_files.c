@@ -42,9 +42,9 @@ static int open_shard_dir(struct spw_nvme_mount *mount)
     int dir = open(mount->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (dir < 0)
         return say(mount->text, "open", mount->dir, "");
-    int rc = mkdirat(dir, name, 0700) < 0 && errno != EEXIST
-                 ? say(mount->text, "mkdir", mount->dir, name)
-                 : 0;
+    int rc = spw_nvme_lock_keep(dir, mount->dir, mount->shard, &mount->lock_fd, mount->text);
+    if (rc == 0 && mkdirat(dir, name, 0700) < 0 && errno != EEXIST)
+        rc = say(mount->text, "mkdir", mount->dir, name);
     if (rc == 0) {
         mount->shard_fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
         if (mount->shard_fd < 0)
@@ -346,6 +346,17 @@ int64_t spw_nvme_remove(void *arg)
 
 /* ---- looking after it ------------------------------------------------------------------------ */
 
+/* Somebody may have removed it. */
+static int look_at_lock(struct spw_nvme_look *look)
+{
+    int dir = open(look->dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (dir < 0)
+        return say(look->text, "open", look->dir, "");
+    int rc = spw_nvme_lock_keep(dir, look->dir, look->shard, &look->lock_fd, look->text);
+    close(dir);
+    return rc;
+}
+
 int64_t spw_nvme_look(void *arg)
 {
     struct spw_nvme_look *look = arg;
@@ -361,6 +372,9 @@ int64_t spw_nvme_look(void *arg)
     }
     if (faccessat(AT_FDCWD, path, R_OK | W_OK | X_OK, AT_EACCESS) < 0)
         return say(look->text, "use", look->dir, "");
+    int rc = look_at_lock(look);
+    if (rc < 0)
+        return rc;
     for (uint32_t i = 0; i < look->count; i++) {
         struct stat st;
         look->file[i].gone = fstat(look->file[i].fd, &st) < 0 || st.st_nlink == 0 ||

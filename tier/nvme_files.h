@@ -24,6 +24,7 @@ struct spw_nvme_mount {
     char dir[SPW_NVME_PATH_BYTES]; /* in: the pool's */
     uint32_t shard;
     bool want_direct;
+    int lock_fd; /* in: the lock held, or -1; out: the one held now, whatever else failed */
     /* out */
     int shard_fd; /* -1: not there */
     int spaces_fd;
@@ -37,7 +38,7 @@ struct spw_nvme_mount {
     char text[200]; /* what isn't as asked for, or why it failed */
 };
 
-/** Open everything: makes DIR/shard-K where it isn't there, tries direct I/O, reads heads and resets.
+/** Open everything, once the lock is ours: makes DIR/shard-K where it isn't there, tries direct I/O, reads heads and resets.
  * 0 or a negative errno with .text; then nothing is open. */
 int64_t spw_nvme_mount(void *mount);
 /** Give back what an ended mount holds, its descriptors too. */
@@ -66,6 +67,7 @@ struct spw_nvme_look {
     char dir[SPW_NVME_PATH_BYTES];
     uint32_t shard;
     int shard_fd;
+    int lock_fd; /* in and out, as of mount */
     uint32_t count;
     struct {
         int fd;
@@ -84,6 +86,11 @@ struct spw_nvme_end {
 
 /** Nothing is under way any more: takes the mark `busy` away. */
 int64_t spw_nvme_end(void *end);
+
+/** Hold the lock of shard @shard on the directory open as @dir (called @path in words): @fd is the one
+ * held so far, or -1, and stays as it is if this fails. 0, or a negative errno with @text. In
+ * nvme_lock.c. */
+int spw_nvme_lock_keep(int dir, const char *path, uint32_t shard, int *fd, char text[200]);
 
 /** Name of a segment's file. */
 void spw_nvme_segment_name(uint32_t number, char out[32]);

@@ -171,6 +171,7 @@ struct spw_cold {
     struct spw_nvme_block *dirty_first, *dirty_last;
 
     struct spw_nvme_call mount_call, create_call, look_call, end_call;
+    int lock_fd;                    /* the directory's lock, -1: not held; kept while it is away */
     struct spw_nvme_mount *mount;   /* what is open; its files are the segments' */
     struct spw_nvme_create *create; /* being made */
     uint32_t create_class;

@@ -50,6 +50,7 @@ static int take_files(struct spw_cold *nvme)
 static void mounted(struct spw_cold *nvme, struct spw_nvme_op *op, const struct spw_io_end *end)
 {
     ((struct spw_nvme_call *)op)->busy = false;
+    nvme->lock_fd = nvme->mount->lock_fd;
     if (end->result < 0 || nvme->closing || nvme->phase == SPW_NVME_IS_DOWN) { /* too late, too */
         spw_nvme_go_down(nvme, nvme->mount->text);
         return;
@@ -80,6 +81,7 @@ static void begin_mount(struct spw_cold *nvme)
     snprintf(nvme->mount->dir, sizeof nvme->mount->dir, "%s", nvme->dir);
     nvme->mount->shard = nvme->config.shard;
     nvme->mount->want_direct = nvme->config.direct;
+    nvme->mount->lock_fd = nvme->lock_fd;
     nvme->mount->shard_fd = nvme->mount->spaces_fd = -1;
     nvme->mount_call.op.ended = mounted;
     if (spw_nvme_call(nvme, &nvme->mount_call, spw_nvme_mount, nvme->mount) == 0) {
@@ -219,6 +221,7 @@ static void looked(struct spw_cold *nvme, struct spw_nvme_op *op, const struct s
     struct spw_nvme_look *look = nvme->look;
     ((struct spw_nvme_call *)op)->busy = false;
     nvme->look = NULL;
+    nvme->lock_fd = look->lock_fd;
     nvme->retry_ns = nvme->now_ns + nvme->config.retry_ns;
     if (nvme->phase == SPW_NVME_SERVES && end->result < 0)
         spw_nvme_go_down(nvme, look->text);
@@ -245,6 +248,7 @@ static void begin_look(struct spw_cold *nvme)
     snprintf(look->dir, sizeof look->dir, "%s", nvme->dir);
     look->shard = nvme->config.shard;
     look->shard_fd = nvme->mount->shard_fd;
+    look->lock_fd = nvme->lock_fd;
     nvme->look_call.op.ended = looked;
     nvme->look = look;
     if (look->file && spw_nvme_call(nvme, &nvme->look_call, spw_nvme_look, look) == 0)

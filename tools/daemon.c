@@ -33,6 +33,7 @@ extern char **environ;
 #define HEALTHY_NS     5000000000ull /* a worker that lived this long starts anew            */
 #define LOOK_NS        2000000000ull /* at the names and sizes of clients' objects           */
 #define GRACE_NS       1000000000ull /* beyond the drain limit, before a worker is killed    */
+#define OTHERS_NS      2000000000ull /* for workers of before to let go of what is below     */
 #define HURRY_NS       200000000ull  /* what is left of that after a second signal           */
 
 struct worker_process {
@@ -293,6 +294,26 @@ static int lock_below(const struct spw_config *config)
     return fd == -EBUSY ? fd : 0;
 }
 
+/* Workers of a daemon of another pool that may hold its own lock elsewhere, where the directory has
+ * been made anew since. Those of a daemon that died just now are gone in a moment. */
+static int others_below(const struct spw_config *config)
+{
+    uint64_t until = spw_monotonic_ns() + OTHERS_NS;
+    if (config->nvme_dir[0] == '\0')
+        return 0;
+    while (spw_nvme_held(config->nvme_dir, true)) {
+        if (spw_monotonic_ns() >= until) {
+            spw_log(SPW_LOG_ERROR,
+                    "%s is in use by another daemon's worker; stop that one, or give each pool a "
+                    "directory of its own",
+                    config->nvme_dir);
+            return -EBUSY;
+        }
+        usleep(10000);
+    }
+    return 0;
+}
+
 static void start_workers(struct daemon *daemon)
 {
     for (uint32_t k = 0; k < daemon->pool.geometry.workers; k++)
@@ -423,7 +444,7 @@ int spw_daemon_run(const struct spw_config *config, char *const *argv, volatile 
         spw_log(SPW_LOG_ERROR, "%s", err.text);
         goto out;
     }
-    if (spw_pages_make(config, &daemon->pool)) {
+    if (others_below(config) || spw_pages_make(config, &daemon->pool)) {
         if (!daemon->pool.warm) /* what was taken over stays, for a start that asks for less */
             spw_pool_unlink(&daemon->pool, NULL);
         spw_pool_detach(&daemon->pool);

@@ -11,7 +11,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "shm/alive.h"
+#include "tier/nvme.h"
 #include "tools/host_impl.h"
 
 #define TRIAL_BYTES 4096u
@@ -30,18 +30,6 @@ static bool try_direct(const char *dir)
     if (fd >= 0)
         close(fd);
     return works;
-}
-
-static bool is_held(const char *dir)
-{
-    char path[sizeof((struct spw_config *)0)->nvme_dir + 8];
-    snprintf(path, sizeof path, "%s/lock", dir);
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    if (fd < 0)
-        return false;
-    bool held = spw_lock_held(fd, SPW_LOCK_DAEMON) == 1;
-    close(fd);
-    return held;
 }
 
 /* Blocks that the files of a shard have, in bytes. */
@@ -88,5 +76,5 @@ void spw_host_gather_nvme(const struct spw_config *config, struct spw_host *host
     host->nvme_free = (uint64_t)room.f_bavail * room.f_frsize;
     host->nvme_own = own_bytes(config->nvme_dir);
     host->nvme_direct = try_direct(config->nvme_dir);
-    host->nvme_held = is_held(config->nvme_dir);
+    host->nvme_held = spw_nvme_held(config->nvme_dir, false);
 }

@@ -1,4 +1,4 @@
-/* See worker_below.h. The lock is kept until the process ends. */
+/* See worker_below.h. */
 #include "tools/worker_below.h"
 
 #include "shm/process.h"
@@ -65,14 +65,7 @@ static int open_below(void *ctx, const struct spw_cold_listener *listener, void 
     struct spw_worker_below *below = ctx;
     struct spw_io_handle io = {0};
     spw_pages_use(below->config, below->pool, below->k); /* before any of it is registered */
-    int status = spw_nvme_lock(below->config->nvme_dir, below->k, err);
-    below->lock_fd = status;
-    if (status < 0 && status != -EBUSY) {
-        spw_log(SPW_LOG_WARNING, "worker %u: tier below: %s", below->k, err->text);
-        status = 0; /* a directory that is away may come back */
-    }
-    if (status >= 0)
-        status = open_engine(below, wake, wake_ctx, &io, err);
+    int status = open_engine(below, wake, wake_ctx, &io, err);
     if (status >= 0)
         status = open_store(below, io, listener, out_cold, err);
     if (status < 0)

@@ -1,7 +1,7 @@
 #ifndef SPW_TOOLS_WORKER_BELOW_H
 #define SPW_TOOLS_WORKER_BELOW_H
 /*
- * A worker's tier below, as configured: lock, I/O engine, store. Says once what isn't as it was asked
+ * A worker's tier below, as configured: I/O engine, store. Says once what isn't as it was asked
  * for; a tier that can't be had is none, and the worker goes on.
  */
 #include "shm/pool.h"
@@ -12,7 +12,6 @@ struct spw_worker_below {
     const struct spw_config *config;
     const struct spw_pool *pool;
     uint32_t k;
-    int lock_fd; /* -1: none */
 };
 
 /** Fill in what of @worker_config speaks of the tier below. @below stays until the worker is closed. */

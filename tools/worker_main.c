@@ -72,7 +72,7 @@ static int run(const struct spw_config *config, struct spw_pool *pool, uint32_t 
         .evict = config->evict == SPW_EVICT_FIFO ? SPW_EVICT_BY_AGE : SPW_EVICT_BY_USE,
         .now_ns = now_ns,
     };
-    struct spw_worker_below below = {.config = config, .pool = pool, .k = k, .lock_fd = -1};
+    struct spw_worker_below below = {.config = config, .pool = pool, .k = k};
     spw_worker_below_use(&below, &worker_config);
     uint64_t afresh = counted(pool, k, SPW_WORKER_afresh);
     status = spw_worker_open(&worker_config, &worker, &err);

@@ -15,6 +15,7 @@
 #include "shm/crash_point.h"
 #include "tier/counters.h"
 #include "tier/layout.h"
+#include "tier/nvme.h"
 
 TestSuite(process_nvme, .timeout = 60);
 
@@ -205,6 +206,39 @@ static bool says_it_is_back(void *ctx)
 {
     (void)ctx;
     return proc_said(&pool, "worker 0: the tier below is up again, ");
+}
+
+static bool is_locked(void *ctx)
+{
+    (void)ctx;
+    return spw_nvme_held(below, true);
+}
+
+/* Our daemon's own lock is on a file that nobody finds any more. */
+Test(process_nvme, a_second_daemon_is_refused_also_where_the_directory_was_made_anew)
+{
+    const char *check[] = {SPW_PROC_SPILLWAY, "check",  "--name",     "other",
+                           "--shm-dir",       pool.dir, "--nvme-dir", below,
+                           "--nvme-bytes",    "8MiB",   NULL};
+    struct proc_pool other;
+    start(1);
+    cr_assert(proc_eventually(is_up, NULL, 10000));
+    support_remove_dir(below);
+    cr_assert_eq(mkdir(below, 0700), 0);
+    cr_assert(proc_eventually(is_locked, NULL, 15000));
+    cr_assert(proc_eventually(is_up, NULL, 10000));
+    cr_expect_eq(proc_run(check, out, sizeof out, PROC_LIMIT_MS), 1, "%s", out);
+    cr_expect(strstr(out, "is in use by a daemon"), "%s", out);
+    struct proc_config config = config_of(1);
+    config.name = "other";
+    proc_open(&other, &config);
+    proc_spawn(&other);
+    cr_expect_eq(proc_await(&other), 1001);
+    cr_expect(proc_said(&other, "in use by another daemon's worker"));
+    cr_expect_eq(proc_files(&other), 0, "nothing of its pool is left");
+    proc_close(&other);
+    cr_expect_eq(proc_stop(&pool, SIGTERM), 0);
+    proc_close(&pool);
 }
 
 Test(process_nvme, a_directory_that_goes_away_and_comes_back_is_nobodys_error) /* IO-12 */
