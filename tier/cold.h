@@ -95,9 +95,10 @@ struct spw_cold_ops {
     /** What @id holds: 0 and its name and payload bytes, or -ENOENT. */
     int (*name)(struct spw_cold *cold, uint32_t id, struct spw_cold_name *out_name,
                 uint64_t *out_bytes);
-    /** Nothing of this space that was put before may ever be given back, also by a later open:
-     * `gone` is called for each id of it, and a RESET event comes once the medium knows. 0, or -EIO:
-     * out of service, what is held in memory is forgotten all the same. */
+    /** Nothing of @space, or of any if it is NULL, that was put before may ever be given back, also by
+     * a later open and though it wasn't found yet: `gone` is called for each id of it, and a RESET
+     * event comes once the medium knows. 0, or -EIO: out of service, what is held in memory is
+     * forgotten all the same. */
     int (*reset)(struct spw_cold *cold, const uint64_t space[2], void *tag);
     /** What @space may take of this tier from now on (tier/shares.h). Until told, nothing is promised
      * to it and it may take all. Its chunks that are there already count, and those found later. To be

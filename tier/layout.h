@@ -120,10 +120,19 @@ enum spw_command_op {
     SPW_CMD_LOAD = 4,    /* run a begin; body: block ids; one SPW_DONE_LOAD                */
     SPW_CMD_CANCEL = 5,  /* no answer of its own                                           */
     SPW_CMD_TOUCH = 6,   /* body: digest[0] of chunks, deepest first; no answer            */
-    SPW_CMD_RESET = 7,   /* of a space; answered by SPW_DONE_RESET                         */
+    SPW_CMD_RESET = 7,   /* of a space or of all; answered by SPW_DONE_RESET               */
     SPW_CMD_PROMOTE = 8, /* body: digest[0] of COLD chunks, first needed first; answered by
                             SPW_DONE_PROMOTE                                               */
 };
+
+/* In .space of a RESET: all that there is, also what lies below for spaces that nobody has opened. */
+#define SPW_ALL_SPACES UINT32_MAX
+
+/* Is @space meant by @which, a space or SPW_ALL_SPACES? */
+static inline bool spw_space_meant(uint32_t which, uint32_t space)
+{
+    return which == space || which == SPW_ALL_SPACES;
+}
 
 /* Head of a command: payload of the first of 1 + body_slots consecutive lane slots. The head's
  * seq is stored after the whole body's, so a head that is seen has its body. */
@@ -191,7 +200,8 @@ struct spw_done {
     uint64_t ticket;
     uint64_t mask; /* RESERVE: bit i = chunk i is new here and must be run (others are
                       present already); STORE, LOAD: bit i = chunk i failed; BEGIN: 0;
-                      PROMOTE: bit i = chunk i will not come: MISS for who asked              */
+                      PROMOTE: bit i = chunk i will not come: MISS for who asked; RESET of all:
+                      chunks below that were known, of spaces that nobody has opened          */
     uint64_t reserved[2];
 };
 SPW_LAYOUT_SIZE(struct spw_done, 56);

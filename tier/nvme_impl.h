@@ -190,6 +190,7 @@ struct spw_cold {
     struct spw_nvme_spaces spaces;    /* in memory: what counts */
     uint32_t raised[SPW_NVME_SPACES]; /* of them, that no medium knows for sure: what one says of
                                          before is as much lower */
+    uint32_t raised_all;
     uint32_t spaces_version, spaces_written;
     struct spw_nvme_op spaces_op;
     struct spw_transfer spaces_transfer;
@@ -341,8 +342,9 @@ void spw_nvme_result(struct spw_cold *nvme, int status, const char *words);
 
 /* ---- nvme_resets.c --------------------------------------------------------------------------- */
 
-/** Resets of @space so far. */
+/** Resets of @space so far, those of all included. */
 uint64_t spw_nvme_generation(const struct spw_cold *nvme, const uint64_t space[2]);
+/** As spw_cold_ops has it. */
 int spw_nvme_reset(struct spw_cold *nvme, const uint64_t space[2], void *tag);
 /** What the medium has, beside what memory has. */
 void spw_nvme_resets_merge(struct spw_cold *nvme, const struct spw_nvme_spaces *medium);

@@ -45,7 +45,7 @@ SPW_LAYOUT_SIZE(struct spw_nvme_head, 4096);
 struct spw_nvme_record {
     uint64_t check; /* of all behind it, with segment and cell */
     uint64_t space[2];
-    uint64_t generation; /* resets of the space before it was put */
+    uint64_t generation; /* resets of the space, and of all, before it was put */
     uint64_t sum;        /* of the payload, where .summed         */
     uint64_t sequence;   /* of puts and uses: larger = later      */
     uint32_t bytes;      /* payload                               */
@@ -71,7 +71,8 @@ struct spw_nvme_spaces {
     uint32_t count;
     uint64_t sequence; /* the copy of the higher one counts */
     struct spw_nvme_reset space[SPW_NVME_SPACES];
-    uint8_t reserved[SPW_NVME_BLOCK - 24 - 24 * SPW_NVME_SPACES - 8];
+    uint64_t all; /* resets of every space, those that are not listed too */
+    uint8_t reserved[SPW_NVME_BLOCK - 24 - 24 * SPW_NVME_SPACES - 16];
     uint64_t check; /* of all before it */
 };
 SPW_LAYOUT_SIZE(struct spw_nvme_spaces, 4096);

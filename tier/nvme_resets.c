@@ -1,7 +1,8 @@
 /*
  * Resets of spaces, on the medium: two copies of a table, written in turn, of which the good one of
  * the higher sequence counts. A chunk's record carries the number of resets before it was put, so a
- * chunk of before is none even if its record is still there.
+ * chunk of before is none even if its record is still there. A reset of all is one number more that
+ * counts for every space: it reaches those that nobody knows here, too, and takes no place.
  *
  *   dies after             the next open finds
  *   number in memory       the old number: nobody was told that the reset is done
@@ -29,8 +30,8 @@ uint64_t spw_nvme_generation(const struct spw_cold *nvme, const uint64_t space[2
 {
     for (uint32_t i = 0; i < nvme->spaces.count; i++)
         if (memcmp(nvme->spaces.space[i].space, space, sizeof nvme->spaces.space[i].space) == 0)
-            return nvme->spaces.space[i].generation;
-    return 0;
+            return nvme->spaces.space[i].generation + nvme->spaces.all;
+    return nvme->spaces.all;
 }
 
 /* A place for a space that was not reset yet; NULL: there is none. A pool has fewer spaces, so that
@@ -45,6 +46,11 @@ static struct spw_nvme_reset *add(struct spw_cold *nvme, const uint64_t space[2]
     return reset;
 }
 
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
 void spw_nvme_resets_merge(struct spw_cold *nvme, const struct spw_nvme_spaces *medium)
 {
     for (uint32_t i = 0; medium && i < medium->count; i++) {
@@ -54,34 +60,54 @@ void spw_nvme_resets_merge(struct spw_cold *nvme, const struct spw_nvme_spaces *
         if (!reset)
             continue;
         uint64_t least = medium->space[i].generation + nvme->raised[reset - nvme->spaces.space];
-        reset->generation = reset->generation < least ? least : reset->generation;
+        reset->generation = larger(reset->generation, least);
     }
-    if (medium && medium->sequence > nvme->spaces.sequence)
-        nvme->spaces.sequence = medium->sequence;
+    if (!medium)
+        return;
+    nvme->spaces.all = larger(nvme->spaces.all, medium->all + nvme->raised_all);
+    nvme->spaces.sequence = larger(nvme->spaces.sequence, medium->sequence);
 }
 
-static void lose_space(struct spw_cold *nvme, const uint64_t space[2])
+/* What is held of @space; NULL: of all. */
+static void lose(struct spw_cold *nvme, const uint64_t space[2])
 {
     struct spw_cold_name name;
     uint64_t bytes;
     for (uint32_t id = 0; id < nvme->config.ids; id++)
         if (spw_nvme_name(nvme, id, &name, &bytes) == 0 &&
-            memcmp(name.space, space, sizeof name.space) == 0)
+            (!space || memcmp(name.space, space, sizeof name.space) == 0))
             spw_nvme_lose(nvme, id, SPW_COLD_OLD);
 }
 
-int spw_nvme_reset(struct spw_cold *nvme, const uint64_t space[2], void *tag)
+static void raise_all(struct spw_cold *nvme)
+{
+    nvme->spaces.all++;
+    nvme->raised_all++;
+}
+
+/* False: there is no place for its number. */
+static bool raise_one(struct spw_cold *nvme, const uint64_t space[2])
 {
     struct spw_nvme_reset *reset = find(&nvme->spaces, space);
     if (!reset)
         reset = add(nvme, space);
-    if (reset) {
-        reset->generation++;
-        nvme->raised[reset - nvme->spaces.space]++;
-    }
+    if (!reset)
+        return false;
+    reset->generation++;
+    nvme->raised[reset - nvme->spaces.space]++;
+    return true;
+}
+
+int spw_nvme_reset(struct spw_cold *nvme, const uint64_t space[2], void *tag)
+{
+    bool raised = true;
+    if (space)
+        raised = raise_one(nvme, space);
+    else
+        raise_all(nvme);
     nvme->spaces_version++;
-    lose_space(nvme, space);
-    if (!reset || nvme->reset_waits == SPW_SPACES_MAX || nvme->phase == SPW_NVME_IS_DOWN)
+    lose(nvme, space);
+    if (!raised || nvme->reset_waits == SPW_SPACES_MAX || nvme->phase == SPW_NVME_IS_DOWN)
         return -EIO; /* what memory knows is written when the medium is there again */
     nvme->reset_wait[nvme->reset_waits++] =
         (struct spw_nvme_reset_wait){.tag = tag,
@@ -145,8 +171,10 @@ static void ended(struct spw_cold *nvme, struct spw_nvme_op *op, const struct sp
         nvme->spaces_first = false; /* and once more */
     } else if (status == 1) {
         nvme->spaces_written = nvme->spaces_copy_version;
-        if (nvme->spaces_written == nvme->spaces_version)
+        if (nvme->spaces_written == nvme->spaces_version) {
             memset(nvme->raised, 0, sizeof nvme->raised);
+            nvme->raised_all = 0;
+        }
         nvme->spaces_first = nvme->now_ns < nvme->write_ns;
         tell(nvme, 0);
         spw_nvme_result(nvme, 0, "");

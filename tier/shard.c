@@ -137,7 +137,7 @@ uint32_t spw_shard_retire_space(struct spw_shard *shard, uint32_t space)
     for (uint32_t slot = 0; slot < shard->slots; slot++) {
         struct spw_entry_copy copy;
         spw_shard_read_own(shard, slot, &copy);
-        if (copy.space != space || !spw_entry_live(copy.state) ||
+        if (!spw_space_meant(space, copy.space) || !spw_entry_live(copy.state) ||
             spw_bitmap_has(shard->filling_copy, slot))
             continue;
         spw_shard_retire(shard, slot);

@@ -92,7 +92,8 @@ void spw_shard_place(struct spw_shard *shard, uint32_t slot, uint64_t place_byte
 void spw_shard_ready(struct spw_shard *shard, uint32_t slot);
 /** FILLING or READY -> RETIRED. */
 void spw_shard_retire(struct spw_shard *shard, uint32_t slot);
-/** Retire every READY and FILLING-but-not-copying chunk of a space; the caller deals with its jobs.
+/** Retire every READY and FILLING-but-not-copying chunk of a space, or of all; the caller deals with
+ * its jobs.
  * Returns how many. */
 uint32_t spw_shard_retire_space(struct spw_shard *shard, uint32_t space);
 /** Make the FILLING or READY chunk with this digest[0] the most recent; unknown ones are ignored.

@@ -242,7 +242,8 @@ void spw_shard_cold_each_of_space(struct spw_shard *shard, uint32_t space,
     for (uint32_t id = 0; id < shard->pool->geometry.cold_chunks; id++) {
         /* relaxed: only this worker writes it */
         uint64_t packed = spw_load_relaxed(&shard->table.entry[entry_of(shard, id)].packed);
-        if (SPW_PACKED_STATE(packed) == SPW_FREE || SPW_PACKED_SPACE(packed) != space)
+        if (SPW_PACKED_STATE(packed) == SPW_FREE ||
+            !spw_space_meant(space, SPW_PACKED_SPACE(packed)))
             continue;
         spw_shard_cold_remove(shard, id);
         each(ctx, id);

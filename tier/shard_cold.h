@@ -39,7 +39,7 @@ int64_t spw_shard_cold_of(const struct spw_shard *shard, uint32_t slot);
 int64_t spw_shard_cold_slot(const struct spw_shard *shard, uint32_t id);
 /** The COLD id of this digest[0], or -ENOENT: BACKED ones are not COLD. */
 int64_t spw_shard_cold_find(const struct spw_shard *shard, uint64_t tag);
-/** Ids of a space, COLD or BACKED: each is removed here and given to @each. */
+/** Ids of a space, or of all, COLD or BACKED: each is removed here and given to @each. */
 void spw_shard_cold_each_of_space(struct spw_shard *shard, uint32_t space,
                                   void (*each)(void *ctx, uint32_t id), void *ctx);
 

@@ -354,7 +354,7 @@ bool spw_worker_cold_left(const struct spw_worker *worker)
 void spw_worker_cold_end_waiting(struct spw_worker *worker)
 {
     spw_worker_up_drop_waiting(worker);
-    spw_worker_down_drop_waiting(worker, UINT32_MAX);
+    spw_worker_down_drop_waiting(worker, SPW_ALL_SPACES);
 }
 
 /* ---- reset ----------------------------------------------------------------------------------- */
@@ -371,7 +371,9 @@ int spw_worker_cold_reset(struct spw_worker *worker, uint32_t c, uint32_t space)
     struct spw_worker_client *client = &worker->client[c];
     look_at_spaces(worker);
     client->below_reset = ++cold->reset_nonce << 8 | c;
-    int status = cold->tier.ops->reset(cold->tier.cold, cold->space_hash[space],
+    client->below_unopened = cold->unclaimed_count;
+    int status = cold->tier.ops->reset(cold->tier.cold,
+                                       space == SPW_ALL_SPACES ? NULL : cold->space_hash[space],
                                        (void *)(uintptr_t)client->below_reset);
     SPW_CRASH_POINT("cold.reset_begun");
     if (status < 0)

@@ -101,7 +101,7 @@ uint32_t spw_worker_down_pump(struct spw_worker *worker);
 void spw_worker_down_ended(struct spw_worker *worker, struct spw_cold_job *job, uint32_t id,
                            int status);
 void spw_worker_down_released(struct spw_worker *worker, struct spw_cold_job *job);
-/** Waiting ones of this space, or of all: UINT32_MAX. */
+/** Waiting ones of this space, or of all. */
 void spw_worker_down_drop_waiting(struct spw_worker *worker, uint32_t space);
 
 /* ---- worker_up.c ----------------------------------------------------------------------------- */
@@ -115,7 +115,7 @@ void spw_worker_up_ended(struct spw_worker *worker, struct spw_cold_job *job, in
 void spw_worker_up_released(struct spw_worker *worker, struct spw_cold_job *job);
 /** The tier doesn't have @id any more. */
 void spw_worker_up_gone(struct spw_worker *worker, uint32_t id);
-/** A space is being reset, before its slots are retired. */
+/** A space, or all, is being reset, before its slots are retired. */
 void spw_worker_up_reset(struct spw_worker *worker, uint32_t space);
 /** Reads that have not begun, before a stop. */
 void spw_worker_up_drop_waiting(struct spw_worker *worker);

@@ -79,32 +79,53 @@ static bool take_touch(struct spw_worker *worker, struct spw_worker_taking *taki
     return true;
 }
 
+/* The open spaces among those meant are of another generation from now on. Returns how many. */
+static uint32_t raise_generations(struct spw_worker *worker, uint32_t which)
+{
+    uint32_t raised = 0;
+    for (uint32_t space = 0; space < SPW_SPACES_MAX; space++) {
+        if (!spw_space_meant(which, space) || !spw_worker_record_of(worker, space))
+            continue;
+        /* relaxed: whoever stores with the old number is refused, whenever it reads the new one */
+        spw_add_own(&worker->feed->space_generation[space], 1);
+        raised++;
+    }
+    return raised;
+}
+
+/* 0, or why the tier below may still have what is to go; client.below_reset: it is being told. */
+static int reset(struct spw_worker *worker, uint32_t c, uint32_t which)
+{
+    /* a tier below that couldn't be opened may still have old chunks */
+    int below = worker->config.open_cold ? -EIO : 0;
+    uint32_t raised = raise_generations(worker, which);
+    SPW_CRASH_POINT("worker.space_generation_raised");
+    if (worker->cold)
+        below = spw_worker_cold_reset(worker, c, which);
+    spw_worker_reset_jobs(worker, which);
+    spw_shard_retire_space(worker->shard, which);
+    spw_shard_flush(worker->shard);
+    spw_worker_count(worker, SPW_WORKER_resets, raised);
+    return below;
+}
+
 /* Taken once the medium below knows, too; until then it is looked at in vain. */
 static bool take_reset(struct spw_worker *worker, struct spw_worker_taking *taking)
 {
     uint32_t space = taking->head.space;
     struct spw_worker_client *client = taking->client;
-    /* a tier below that couldn't be opened may still have old chunks */
-    int below = worker->config.open_cold ? -EIO : 0;
     if (client->below_reset != 0)
         return false;
     if (client->below_over) {
         client->below_over = false;
+        taking->answer.mask = space == SPW_ALL_SPACES ? client->below_unopened : 0;
         return spw_worker_refuse(taking, client->below_status);
     }
     if (spw_worker_fenced(worker, taking))
         return spw_worker_refuse(taking, -ESTALE);
-    if (!spw_worker_record_of(worker, space))
+    if (space != SPW_ALL_SPACES && !spw_worker_record_of(worker, space))
         return spw_worker_refuse_bad(worker, taking);
-    /* relaxed: whoever stores with the old number is refused, whenever it reads the new one */
-    spw_add_own(&worker->feed->space_generation[space], 1);
-    SPW_CRASH_POINT("worker.space_generation_raised");
-    if (worker->cold)
-        below = spw_worker_cold_reset(worker, taking->c, space);
-    spw_worker_reset_jobs(worker, space);
-    spw_shard_retire_space(worker->shard, space);
-    spw_shard_flush(worker->shard);
-    spw_worker_count(worker, SPW_WORKER_resets, 1);
+    int below = reset(worker, taking->c, space);
     if (below < 0)
         return spw_worker_refuse(taking, below);
     return client->below_reset == 0;

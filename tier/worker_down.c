@@ -406,7 +406,7 @@ void spw_worker_down_drop_waiting(struct spw_worker *worker, uint32_t space)
     for (; item; item = next) {
         struct spw_cold_job *job = item->owner;
         next = item->after;
-        if (space == UINT32_MAX || job->at.space == space)
+        if (spw_space_meant(space, job->at.space))
             drop(worker, job, SPW_WORKER_cold_dropped_gone);
     }
 }

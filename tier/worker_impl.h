@@ -57,6 +57,7 @@ struct spw_worker_client {
     uint64_t below_reset; /* its next command is a reset that the tier below must know: the tag */
     bool below_over;      /* it does, or never will: below_status                  */
     int below_status;
+    uint32_t below_unopened; /* chunks that it had of spaces that are not open */
 };
 
 /* What the store stream does beside what lies in the feed. */
@@ -120,7 +121,7 @@ bool spw_worker_has_command(struct spw_worker *worker);
 void spw_worker_run_job(struct spw_worker *worker, struct spw_job *job);
 /** End all chunks of @job that no copy has reached; ends the job if nothing is left. */
 void spw_worker_end_job(struct spw_worker *worker, struct spw_job *job, enum spw_worker_why why);
-/** A space was reset: end its stores, void those in copy. */
+/** A space, or all, was reset: end its stores, void those in copy. */
 void spw_worker_reset_jobs(struct spw_worker *worker, uint32_t space);
 /** The generation of client @c is gone: end what it opened or ran, as far as no copy has begun. */
 void spw_worker_end_jobs_of(struct spw_worker *worker, uint32_t c);
@@ -207,7 +208,7 @@ const spw_atomic32 *spw_worker_cold_word(const struct spw_worker *worker);
 void spw_worker_cold_end_waiting(struct spw_worker *worker);
 /** Transfers are under way that are worth waiting for. */
 bool spw_worker_cold_left(const struct spw_worker *worker);
-/** Client @c resets @space. 0: the medium is being told, and client.below_over says when it knows;
+/** Client @c resets @space, or all. 0: the medium is being told, and client.below_over says when it knows;
  * -EIO: it can't be now. Nothing of it is there any more in either case. */
 int spw_worker_cold_reset(struct spw_worker *worker, uint32_t c, uint32_t space);
 /** A reserve offered @tag and got live @slot; @fresh: for a new store. */

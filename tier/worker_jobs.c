@@ -84,7 +84,7 @@ void spw_worker_reset_jobs(struct spw_worker *worker, uint32_t space)
     for (uint32_t j = 0; j < worker->jobs.used; j++) {
         struct spw_job *job = &worker->jobs.job[j];
         if (job->state < SPW_JOB_AWAIT_RUN || job->state == SPW_JOB_DONE ||
-            job->kind != SPW_COPY_STORE || job->space != space)
+            job->kind != SPW_COPY_STORE || !spw_space_meant(space, job->space))
             continue;
         for (uint64_t left = job->copying & ~job->voided; left != 0; left &= left - 1) {
             uint32_t i = (uint32_t)__builtin_ctzll(left);

@@ -465,7 +465,7 @@ void spw_worker_up_reset(struct spw_worker *worker, uint32_t space)
     struct spw_cold_job *job = worker->cold->up.first, *next;
     for (; job; job = next) {
         next = job->after;
-        if (job->at.space != space)
+        if (!spw_space_meant(space, job->at.space))
             continue;
         if (job->state == SPW_COLD_WAITS) {
             give_up(worker, job, SPW_WORKER_promote_failed);

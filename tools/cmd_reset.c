@@ -1,7 +1,7 @@
 /*
  * spillway reset: empty spaces of a living pool. Takes the client place kept for tools and sends each
- * worker one command a space, as a client would; written: that client object. A death in between
- * leaves a space that some workers have emptied and others not: run it again.
+ * worker one command for a space, or for all, as a client would; written: that client object. A death
+ * in between leaves a space that some workers have emptied and others not: run it again.
  */
 #include <inttypes.h>
 #include <jansson.h>
@@ -30,7 +30,7 @@ static const struct spw_option options[] = {
     {"space", NULL, SPW_OPTION_TEXT, offsetof(struct reset_args, space), 0,
      sizeof((struct reset_args *)0)->space, NULL, NULL, "its number, or its fingerprint"},
     {"all", NULL, SPW_OPTION_SWITCH, offsetof(struct reset_args, all), 0, 0, NULL, "no",
-     "every space of the pool"},
+     "every space, and what lies below for spaces that are not open"},
 };
 
 static const struct spw_command_form form = {
@@ -99,19 +99,19 @@ static void send_reset(struct talk *talk, uint32_t k, uint32_t space, uint64_t i
     spw_lane_send(&talk->command[k], 1);
 }
 
-/* 1 and its status: the answer to what was sent last is there. */
-static int answered(struct talk *talk, uint32_t k, int *out_status)
+/* The answer to what was sent last is there. */
+static bool answered(struct talk *talk, uint32_t k, struct spw_done *out_done)
 {
     struct spw_done done;
     while (spw_lane_peek(&talk->completion[k], &done) == 1) {
         spw_lane_release(&talk->completion[k], 1);
         if (done.kind == SPW_DONE_RESET && done.cookie == talk->cookie &&
             done.generation == (uint32_t)talk->generation) {
-            *out_status = done.status;
-            return 1;
+            *out_done = done;
+            return true;
         }
     }
-    return 0;
+    return false;
 }
 
 static int give_up(const struct talk *talk, uint32_t k, struct spw_error *err)
@@ -121,12 +121,14 @@ static int give_up(const struct talk *talk, uint32_t k, struct spw_error *err)
                     talk->pool->path.name, (unsigned)(LIMIT_NS / 1000000000));
 }
 
-/* Have worker @k reset @space; one that dies over it is followed by another, which is told anew. */
-static int reset_on(struct talk *talk, uint32_t k, uint32_t space, struct spw_error *err)
+/* Have worker @k reset @space; one that dies over it is followed by another, which is told anew.
+ * Chunks of spaces that are not open are added to *@unopened. */
+static int reset_on(struct talk *talk, uint32_t k, uint32_t space, uint64_t *unopened,
+                    struct spw_error *err)
 {
     uint64_t until = spw_monotonic_ns() + LIMIT_NS, told = 0;
-    int status = 0;
-    while (!told || !answered(talk, k, &status)) {
+    struct spw_done done = {0};
+    while (!told || !answered(talk, k, &done)) {
         uint64_t incarnation = serving(talk, k);
         if (incarnation && incarnation != told && spw_lane_room(&talk->command[k], 1)) {
             send_reset(talk, k, space, incarnation);
@@ -141,7 +143,19 @@ static int reset_on(struct talk *talk, uint32_t k, uint32_t space, struct spw_er
         ring(talk, k);
         usleep(NAP_US);
     }
-    return status ? spw_fail(err, status, "worker %" PRIu32 ": %s", k, strerror(-status)) : 0;
+    if (done.status)
+        return spw_fail(err, done.status, "worker %" PRIu32 ": %s", k, strerror(-done.status));
+    *unopened += done.mask;
+    return 0;
+}
+
+static int reset_everywhere(struct talk *talk, uint32_t space, uint64_t *unopened,
+                            struct spw_error *err)
+{
+    int rc = 0;
+    for (uint32_t k = 0; k < talk->pool->geometry.workers && rc == 0; k++)
+        rc = reset_on(talk, k, space, unopened, err);
+    return rc;
 }
 
 /* ---- which ----------------------------------------------------------------------------------- */
@@ -161,46 +175,83 @@ static bool is_wanted(const struct spw_pool *pool, uint32_t s, const struct rese
                                          sizeof pool->ctl->space[s].record.fingerprint) == 0);
 }
 
-static void print(const struct spw_pool *pool, const bool *done, bool json)
+/* What was emptied. */
+struct emptied {
+    bool space[SPW_SPACES_MAX];
+    bool below;        /* what lies there for spaces that are not open, too: */
+    uint64_t unopened; /* chunks of it that were known                       */
+};
+
+static void print_text(const struct spw_pool *pool, const struct emptied *emptied)
+{
+    uint32_t workers = pool->geometry.workers;
+    const char *unit = workers == 1 ? "worker" : "workers";
+    char name[257];
+    for (uint32_t s = 0; s < SPW_SPACES_MAX; s++) {
+        if (!emptied->space[s])
+            continue;
+        spw_look_fingerprint(pool, s, name);
+        printf("space %" PRIu32 " (%s): reset on %" PRIu32 " %s\n", s, name, workers, unit);
+    }
+    if (emptied->below)
+        printf("spaces that are not open: reset on %" PRIu32 " %s, %" PRIu64 " %s below\n", workers,
+               unit, emptied->unopened, emptied->unopened == 1 ? "chunk" : "chunks");
+}
+
+static void print_json(const struct spw_pool *pool, const struct emptied *emptied)
 {
     json_t *spaces = json_array();
     char name[257];
     for (uint32_t s = 0; s < SPW_SPACES_MAX; s++) {
-        if (!done[s])
+        if (!emptied->space[s])
             continue;
         spw_look_fingerprint(pool, s, name);
-        if (json)
-            json_array_append_new(spaces,
-                                  json_pack("{s:i, s:s}", "space", (int)s, "fingerprint", name));
-        else
-            printf("space %" PRIu32 " (%s): reset on %" PRIu32 " %s\n", s, name,
-                   pool->geometry.workers, pool->geometry.workers == 1 ? "worker" : "workers");
+        json_array_append_new(spaces,
+                              json_pack("{s:i, s:s}", "space", (int)s, "fingerprint", name));
     }
-    if (json) {
-        json_t *root =
-            json_pack("{s:i, s:s, s:O}", "schema", 1, "pool", pool->path.name, "spaces", spaces);
-        json_dumpf(root, stdout, JSON_INDENT(1));
-        putchar('\n');
-        json_decref(root);
+    json_t *root = json_pack("{s:i, s:s, s:o, s:I}", "schema", 1, "pool", pool->path.name, "spaces",
+                             spaces, "unopened_chunks_below", (json_int_t)emptied->unopened);
+    json_dumpf(root, stdout, JSON_INDENT(1));
+    putchar('\n');
+    json_decref(root);
+}
+
+static int reset_wanted(struct talk *talk, const bool *wanted, struct emptied *out,
+                        struct spw_error *err)
+{
+    int rc = 0;
+    for (uint32_t s = 0; s < SPW_SPACES_MAX && rc == 0; s++) {
+        if (!wanted[s])
+            continue;
+        rc = reset_everywhere(talk, s, &out->unopened, err);
+        out->space[s] = rc == 0;
     }
-    json_decref(spaces);
+    return rc;
+}
+
+static int reset_all(struct talk *talk, const bool *wanted, struct emptied *out,
+                     struct spw_error *err)
+{
+    int rc = reset_everywhere(talk, SPW_ALL_SPACES, &out->unopened, err);
+    for (uint32_t s = 0; s < SPW_SPACES_MAX && rc == 0; s++)
+        out->space[s] = wanted[s];
+    out->below = rc == 0 && talk->pool->geometry.cold_chunks != 0;
+    return rc;
 }
 
 static int reset(struct spw_pool *pool, const struct reset_args *args, struct spw_error *err)
 {
-    bool wanted[SPW_SPACES_MAX], any = false, done[SPW_SPACES_MAX] = {false};
+    bool wanted[SPW_SPACES_MAX], any = false;
+    struct emptied emptied = {0};
     struct talk talk;
     for (uint32_t s = 0; s < SPW_SPACES_MAX; s++)
         any |= wanted[s] = is_wanted(pool, s, args);
     if (!any && !args->all)
         return spw_fail(err, -ESRCH, "pool %s has no space \"%s\"", pool->path.name, args->space);
     int rc = talk_begin(&talk, pool, err);
-    for (uint32_t s = 0; s < SPW_SPACES_MAX && rc >= 0; s++) {
-        for (uint32_t k = 0; wanted[s] && k < pool->geometry.workers && rc >= 0; k++)
-            rc = reset_on(&talk, k, s, err);
-        done[s] = wanted[s] && rc >= 0;
-    }
-    print(pool, done, args->pool.json);
+    if (rc == 0)
+        rc = (args->all ? reset_all : reset_wanted)(&talk, wanted, &emptied, err);
+    (args->pool.json ? print_json : print_text)(pool, &emptied);
     return rc;
 }
 

@@ -132,11 +132,13 @@ static int put(uint8_t *payload, const struct key *key)
     return rc == 0 && next_event(&event) && event.kind == SPW_COLD_PUT ? event.status : -EIO;
 }
 
+/* In turn of its space and of all. */
 static bool reset(void)
 {
     static const uint64_t space[2] = {7, 7};
     struct spw_cold_event event;
-    return tier.ops->reset(tier.cold, space, NULL) == 0 && next_event(&event) &&
+    const uint64_t *which = ledger->resets % 2 ? NULL : space;
+    return tier.ops->reset(tier.cold, which, NULL) == 0 && next_event(&event) &&
            event.kind == SPW_COLD_RESET && event.status == 0;
 }
 

@@ -187,6 +187,44 @@ Test(process_nvme, what_was_reset_stays_away_after_the_death_of_all_and_a_cold_s
     finish();
 }
 
+/* Its shards start with a pool that knows no space. */
+static void start_anew(void)
+{
+    const char *rm[] = {SPW_PROC_SPILLWAY, "rm", "--shm-dir", pool.dir, "pool", NULL};
+    cr_assert_eq(proc_stop(&pool, SIGTERM), 0);
+    cr_assert_eq(proc_run(rm, out, sizeof out, PROC_LIMIT_MS), 0, "%s", out);
+    proc_spawn(&pool);
+    cr_assert_eq(proc_await(&pool), 0);
+}
+
+Test(process_nvme, a_reset_of_all_reaches_spaces_that_nobody_has_opened_yet)
+{
+    const char *reset[] = {SPW_PROC_SPILLWAY, "reset",  "--pool", "pool",
+                           "--shm-dir",       pool.dir, "--all",  NULL};
+    start(1);
+    meet();
+    cr_assert(proc_eventually(is_up, NULL, 10000));
+    store_slowly(1, KEYS);
+    await_entries(KEYS);
+    actor_close(&actor);
+    start_anew();
+    await_entries(KEYS);
+    cr_expect_eq(proc_run(reset, out, sizeof out, PROC_LIMIT_MS), 0, "%s", out);
+    cr_expect(strstr(out, "spaces that are not open: reset on 1 worker, 48 chunks below"), "%s",
+              out);
+    proc_kill_all(&pool);
+    pool.config.more[10] = "--cold";
+    proc_spawn(&pool);
+    cr_assert_eq(proc_await(&pool), 0);
+    meet();
+    cr_assert(proc_eventually(is_up, NULL, 10000));
+    usleep(300000);
+    cr_expect_eq(fetch_all(1, KEYS), 0);
+    cr_expect_eq(actor_store(&actor, 1, 1), 1, "stored anew");
+    await_entries(1);
+    finish();
+}
+
 Test(process_nvme, a_second_daemon_on_the_directory_is_refused)
 {
     struct proc_pool other;

@@ -405,9 +405,8 @@ void nvme_rig_drop(struct nvme_rig *rig, uint64_t n)
     rig->cold.ops->drop(rig->cold.cold, (uint32_t)id);
 }
 
-int nvme_rig_reset(struct nvme_rig *rig, uint32_t space)
+static int reset(struct nvme_rig *rig, const uint64_t *name)
 {
-    const uint64_t name[2] = {0x5057, space};
     uint32_t before = rig->resets;
     int rc = rig->cold.ops->reset(rig->cold.cold, name, NULL);
     uint64_t until = spw_monotonic_ns() + PATIENCE_NS;
@@ -418,6 +417,17 @@ int nvme_rig_reset(struct nvme_rig *rig, uint32_t space)
         usleep(50);
     }
     return rc ? rc : rig->reset_status;
+}
+
+int nvme_rig_reset(struct nvme_rig *rig, uint32_t space)
+{
+    const uint64_t name[2] = {0x5057, space};
+    return reset(rig, name);
+}
+
+int nvme_rig_reset_all(struct nvme_rig *rig)
+{
+    return reset(rig, NULL);
 }
 
 struct spw_cold_gauge nvme_rig_gauge(struct nvme_rig *rig)

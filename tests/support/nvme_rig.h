@@ -94,6 +94,7 @@ int64_t nvme_rig_id(const struct nvme_rig *rig, uint64_t n);
 void nvme_rig_drop(struct nvme_rig *rig, uint64_t n);
 /** Reset a space and wait for its event. */
 int nvme_rig_reset(struct nvme_rig *rig, uint32_t space);
+int nvme_rig_reset_all(struct nvme_rig *rig);
 
 struct spw_cold_gauge nvme_rig_gauge(struct nvme_rig *rig);
 uint32_t nvme_rig_held(const struct nvme_rig *rig); /* chunks it knows of */

@@ -192,7 +192,7 @@ static int stub_name(struct spw_cold *stub, uint32_t id, struct spw_cold_name *o
 static int stub_reset(struct spw_cold *stub, const uint64_t space[2], void *tag)
 {
     for (uint32_t id = 0; id < limit(stub); id++)
-        if (stub->chunk[id].held && memcmp(stub->chunk[id].name.space, space, 16) == 0)
+        if (stub->chunk[id].held && (!space || memcmp(stub->chunk[id].name.space, space, 16) == 0))
             lose(stub, id, SPW_COLD_OLD);
     if (stub->down)
         return -EIO;

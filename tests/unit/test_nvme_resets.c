@@ -5,6 +5,7 @@
 
 #include "tests/support/env.h"
 #include "tests/support/nvme_rig.h"
+#include "tier/nvme_medium.h"
 
 TestSuite(nvme_resets, .timeout = 60);
 
@@ -92,6 +93,80 @@ Test(nvme_resets, one_while_the_directory_is_being_opened_counts_from_what_that_
     cr_assert_eq(nvme_rig_close(&rig), 0);
     nvme_rig_start(&rig, &(struct nvme_rig_options){.dir = dir});
     cr_expect_eq(rig.found, 2, "that of after the reset is there");
+    end();
+}
+
+static void expect_empty(void)
+{
+    cr_expect_eq(nvme_rig_gauge(&rig).entries, 0);
+    cr_expect_eq(nvme_rig_get(&rig, 9, 4096), -ENOENT);
+    for (uint64_t n = 1; n < 6; n++)
+        cr_expect_eq(nvme_rig_get(&rig, chunk(n), 4096), -ENOENT);
+}
+
+static void reopen(void)
+{
+    nvme_rig_quiet(&rig, 0);
+    cr_assert_eq(nvme_rig_close(&rig), 0);
+    nvme_rig_start(&rig, &(struct nvme_rig_options){.dir = dir});
+}
+
+Test(nvme_resets, one_of_all_reaches_every_space_that_has_chunks, .init = make)
+{
+    nvme_rig_start(&rig, &(struct nvme_rig_options){.dir = dir});
+    cr_assert_eq(nvme_rig_reset_all(&rig), 0);
+    expect_empty();
+    cr_assert_eq(nvme_rig_put(&rig, 9, 4096), 0);
+    cr_assert_eq(nvme_rig_put(&rig, chunk(7), 4096), 0);
+    reopen();
+    cr_expect_eq(rig.found, 2,
+                 "those of after the reset, of a space with a number and one without");
+    cr_assert_eq(nvme_rig_reset(&rig, SPACE), 0, "both kinds of resets count");
+    cr_expect_eq(nvme_rig_get(&rig, chunk(7), 4096), -ENOENT);
+    cr_expect_eq(nvme_rig_get(&rig, 9, 4096), 0);
+    reopen();
+    cr_expect_eq(rig.found, 1);
+    end();
+}
+
+Test(nvme_resets, one_of_all_needs_no_place_for_another_space, .init = make)
+{
+    nvme_rig_start(&rig, &(struct nvme_rig_options){.dir = dir});
+    for (uint32_t space = 100; space < 100 + SPW_NVME_SPACES - 1; space++)
+        cr_assert_eq(nvme_rig_reset(&rig, space), 0);
+    cr_assert_eq(nvme_rig_reset(&rig, 1000), -EIO, "there is room for no other");
+    cr_assert_eq(nvme_rig_reset_all(&rig), 0);
+    reopen();
+    expect_empty();
+    end();
+}
+
+Test(nvme_resets, one_of_all_while_the_directory_is_being_opened_reaches_what_was_not_found_yet,
+     .init = make)
+{
+    nvme_rig_again(&rig);
+    hang(SPW_IO_CALL);
+    nvme_rig_poll(&rig); /* begins to open it */
+    uint32_t before = rig.resets;
+    cr_assert_eq(rig.cold.ops->reset(rig.cold.cold, NULL, NULL), 0);
+    let_go();
+    nvme_rig_until(&rig, SPW_TIER_UP);
+    await_resets(before + 1);
+    cr_expect_eq(rig.reset_status, 0);
+    expect_empty();
+    reopen();
+    expect_empty();
+    end();
+}
+
+Test(nvme_resets, one_of_all_while_it_is_down_is_refused_and_still_holds, .init = make)
+{
+    nvme_rig_again(&rig);
+    cr_assert_eq(rig.cold.ops->reset(rig.cold.cold, NULL, NULL), -EIO);
+    nvme_rig_until(&rig, SPW_TIER_UP);
+    expect_empty();
+    reopen();
+    expect_empty();
     end();
 }
 

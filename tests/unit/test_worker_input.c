@@ -322,7 +322,7 @@ Test(worker_input, bad_touches_and_resets_are_counted)
     head = rig_head(&rig, &bad, 0, SPW_CMD_RESET);
     head.space = 5;
     cr_expect(send(&head).status == -EINVAL);
-    head.space = UINT32_MAX;
+    head.space = SPW_ALL_SPACES - 1;
     done = send(&head);
     cr_expect(done.status == -EINVAL && done.kind == SPW_DONE_RESET);
     cr_expect(rig_count(&rig, 0, SPW_WORKER_commands_bad) == 3);
