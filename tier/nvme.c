@@ -167,6 +167,8 @@ static void gauge(struct spw_cold *nvme, struct spw_cold_gauge *out)
     };
     if (out->state == SPW_TIER_FULL && nvme->text[0] == '\0')
         snprintf(mode.why, sizeof mode.why, "the disk of %.100s has no room left", nvme->dir);
+    if (nvme->removal_text[0] != '\0')
+        snprintf(mode.why, sizeof mode.why, "%s", nvme->removal_text);
     if (nvme->phase == SPW_NVME_SERVES && nvme->now_ns < nvme->write_ns)
         snprintf(mode.why, sizeof mode.why,
                  "nothing is written yet: a dead process's writes may still come");

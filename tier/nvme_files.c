@@ -340,7 +340,9 @@ int64_t spw_nvme_remove(void *arg)
     char name[32];
     spw_nvme_segment_name(remove->number, name);
     int rc = unlinkat(remove->shard_fd, name, 0) < 0 ? -errno : 0;
-    close(remove->fd);
+    if (remove->fd >= 0)
+        close(remove->fd);
+    remove->fd = -1;
     return rc;
 }
 

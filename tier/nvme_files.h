@@ -56,7 +56,7 @@ int64_t spw_nvme_create(void *create);
 
 struct spw_nvme_remove {
     int shard_fd;
-    int fd; /* closed */
+    int fd; /* closed, and -1 from then on: it may be tried again */
     uint32_t number;
 };
 

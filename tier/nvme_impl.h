@@ -21,6 +21,7 @@
 
 struct spw_cold;
 struct spw_nvme_segment;
+struct spw_nvme_removal;
 
 /* What an end of the engine belongs to: first member of whatever is submitted. */
 struct spw_nvme_op {
@@ -181,7 +182,10 @@ struct spw_cold {
     uint64_t full_ns;                 /* no new segment before: the disk was full */
     bool full, full_again;            /* it had no room for the last segment, for the one before */
     uint32_t removals;                /* segments being removed: their bytes are charged */
-    uint64_t create_bytes;            /* charged for the one being made */
+    struct spw_nvme_removal *failed_removals; /* likewise charged; tried again at removal_ns */
+    uint64_t removal_ns;
+    char removal_text[160];
+    uint64_t create_bytes; /* charged for the one being made */
     bool mounted_before;
     uint32_t scan_next, scans;
     bool scan_more;         /* records are there to be looked at, or events to be taken first */
@@ -271,7 +275,7 @@ int spw_nvme_segment_create(struct spw_cold *nvme, uint32_t class);
  * nothing touches and that may go as @victims make room for @lane, or NULL. */
 struct spw_nvme_segment *spw_nvme_oldest_segment(const struct spw_cold *nvme, uint32_t class,
                                                  uint64_t victims, uint32_t lane);
-/** Does some segment leave? Its bytes are free soon. */
+/** Does some segment leave, without trouble? Its bytes are free soon. */
 bool spw_nvme_segment_leaves(const struct spw_cold *nvme);
 /** Give back all memory of segments. Descriptors stay open. */
 void spw_nvme_index_clear(struct spw_cold *nvme);

@@ -159,7 +159,8 @@ static uint32_t next_of(const struct spw_cold *nvme, const struct spw_nvme_class
 static int evict_from(struct spw_cold *nvme, uint32_t class, uint64_t victims, uint32_t lane)
 {
     uint32_t next = next_of(nvme, &nvme->class[class], victims);
-    struct spw_nvme_segment *other = spw_nvme_oldest_segment(nvme, class, victims, lane);
+    struct spw_nvme_segment *other =
+        nvme->failed_removals ? NULL : spw_nvme_oldest_segment(nvme, class, victims, lane);
     uint64_t used = next == SPW_NO_SLOT_ID ? UINT64_MAX : record_of(&nvme->chunk[next])->sequence;
     if (other && (other->used == 0 || other->last_used < used)) {
         if (!spw_nvme_segment_leaves(nvme)) /* one at a time: the last one's bytes may do */

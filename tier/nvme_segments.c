@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tier/nvme_impl.h"
 
@@ -96,16 +97,6 @@ struct spw_nvme_segment *spw_nvme_segment_add(struct spw_cold *nvme,
 fail:
     segment_free(segment);
     return NULL;
-}
-
-void spw_nvme_index_clear(struct spw_cold *nvme)
-{
-    for (uint32_t i = 0; i < nvme->segments; i++)
-        segment_free(nvme->segment[i]);
-    nvme->segments = nvme->classes = 0;
-    nvme->file_bytes = 0;
-    nvme->dirty_first = nvme->dirty_last = NULL;
-    memset(nvme->class, 0, sizeof nvme->class);
 }
 
 /* ---- made ------------------------------------------------------------------------------------ */
@@ -203,38 +194,85 @@ bool spw_nvme_segment_leaves(const struct spw_cold *nvme)
 
 /* ---- leaving --------------------------------------------------------------------------------- */
 
-struct removal {
+struct spw_nvme_removal {
     struct spw_nvme_op op;
+    struct spw_nvme_removal *next; /* of those that failed */
     struct spw_nvme_remove remove;
     uint64_t bytes; /* that the disk has once more when it is done */
 };
 
-/* One that can't be removed is charged until the next mount, which finds it. */
+/* Its bytes stay charged. As long as it is there nothing more is emptied: that would make no room,
+ * either. The next mount finds it as a segment without chunks. */
+static void removal_failed(struct spw_cold *nvme, struct spw_nvme_removal *removal, int status)
+{
+    char name[32];
+    spw_nvme_segment_name(removal->remove.number, name);
+    snprintf(nvme->removal_text, sizeof nvme->removal_text,
+             "%.16s in %.50s can't be removed: %.40s; its room is missed", name, nvme->dir,
+             strerror(-status));
+    removal->next = nvme->failed_removals;
+    nvme->failed_removals = removal;
+    nvme->removal_ns = nvme->now_ns + nvme->config.retry_ns;
+    spw_nvme_result(nvme, status, nvme->removal_text);
+}
+
 static void removed(struct spw_cold *nvme, struct spw_nvme_op *op, const struct spw_io_end *end)
 {
-    struct removal *removal = (struct removal *)op;
+    struct spw_nvme_removal *removal = (struct spw_nvme_removal *)op;
+    bool gone = end->result == 0 || end->result == -ENOENT;
     nvme->removals--;
-    if (end->result == 0 || end->result == -ENOENT)
+    if (!gone && nvme->phase == SPW_NVME_SERVES && !nvme->closing) {
+        removal_failed(nvme, removal, (int)end->result);
+        return;
+    }
+    if (gone)
         nvme->file_bytes -= removal->bytes;
+    if (!nvme->failed_removals)
+        nvme->removal_text[0] = '\0';
     free(removal);
+}
+
+static int submit_removal(struct spw_cold *nvme, struct spw_nvme_removal *removal)
+{
+    struct spw_io io = {.op = SPW_IO_CALL, .call = spw_nvme_remove, .arg = &removal->remove};
+    int rc = spw_nvme_submit(nvme, &removal->op, &io);
+    nvme->removals += rc == 0;
+    return rc;
 }
 
 static int segment_remove(struct spw_cold *nvme, const struct spw_nvme_segment *segment)
 {
-    struct removal *removal = calloc(1, sizeof *removal);
+    struct spw_nvme_removal *removal = calloc(1, sizeof *removal);
     if (!removal)
         return -ENOMEM;
     removal->op.ended = removed;
     removal->remove = (struct spw_nvme_remove){
         .shard_fd = nvme->mount->shard_fd, .fd = segment->file.fd, .number = segment->file.number};
-    struct spw_io io = {.op = SPW_IO_CALL, .call = spw_nvme_remove, .arg = &removal->remove};
     removal->bytes = charge(&segment->file.head);
-    int rc = spw_nvme_submit(nvme, &removal->op, &io);
+    int rc = submit_removal(nvme, removal);
     if (rc < 0)
         free(removal);
-    else
-        nvme->removals++;
     return rc;
+}
+
+static void remove_failed_again(struct spw_cold *nvme)
+{
+    struct spw_nvme_removal *removal;
+    while ((removal = nvme->failed_removals) && nvme->now_ns >= nvme->removal_ns &&
+           submit_removal(nvme, removal) == 0)
+        nvme->failed_removals = removal->next;
+}
+
+static void forget_failed(struct spw_cold *nvme)
+{
+    for (struct spw_nvme_removal *removal = nvme->failed_removals, *next; removal; removal = next) {
+        next = removal->next;
+        if (removal->remove.fd >= 0)
+            close(removal->remove.fd);
+        free(removal);
+    }
+    nvme->failed_removals = NULL;
+    nvme->removal_text[0] = '\0';
 }
 
 static bool waits_to_be_written(const struct spw_nvme_segment *segment)
@@ -247,6 +285,7 @@ static bool waits_to_be_written(const struct spw_nvme_segment *segment)
 
 void spw_nvme_segments_leave(struct spw_cold *nvme)
 {
+    remove_failed_again(nvme);
     for (uint32_t i = 0; i < nvme->segments; i++) {
         struct spw_nvme_segment *segment = nvme->segment[i];
         if (!segment->leaving || segment->busy != 0 || waits_to_be_written(segment) ||
@@ -265,4 +304,15 @@ void spw_nvme_segment_empty(struct spw_cold *nvme, struct spw_nvme_segment *segm
         if (segment->id[cell] != 0 && nvme->chunk[segment->id[cell] - 1].state == SPW_CHUNK_HELD)
             spw_nvme_lose(nvme, segment->id[cell] - 1, why);
     segment->leaving = true;
+}
+
+void spw_nvme_index_clear(struct spw_cold *nvme)
+{
+    forget_failed(nvme);
+    for (uint32_t i = 0; i < nvme->segments; i++)
+        segment_free(nvme->segment[i]);
+    nvme->segments = nvme->classes = 0;
+    nvme->file_bytes = 0;
+    nvme->dirty_first = nvme->dirty_last = NULL;
+    memset(nvme->class, 0, sizeof nvme->class);
 }

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -223,6 +224,84 @@ Test(nvme_trouble, IO_9_with_trouble_at_random_each_job_ends_once_and_no_wrong_b
         if (rig.holds[id])
             cr_expect(nvme_rig_get(&rig, n, 4096 + n % 20 * 100) == 0);
     }
+    end();
+}
+
+/* ---- segments that can't be removed ---------------------------------------------------------- */
+
+/* A full tier of small chunks in which a large one makes a segment go, and that one stays. */
+static void fail_a_removal(void)
+{
+    nvme_rig_start(&rig, &(struct nvme_rig_options){.cap_bytes = 1 << 20});
+    for (uint64_t n = 0; n < 200; n++)
+        cr_assert(nvme_rig_put(&rig, n, 8192) == 0);
+    rule((struct fault_io_rule){
+        .kind = FAULT_IO_ERROR, .op = SPW_IO_CALL, .count = 1, .error = -EPERM});
+    cr_assert(nvme_rig_put(&rig, 1000, 30000) == -ENOSPC);
+}
+
+Test(nvme_trouble, a_segment_that_can_not_be_removed_costs_itself_and_is_tried_again)
+{
+    fail_a_removal();
+    uint32_t held = nvme_rig_held(&rig), evicted = rig.gone[SPW_COLD_EVICTED];
+    uint64_t used = nvme_rig_gauge(&rig).used_bytes;
+    for (uint64_t n = 1001; n < 1020; n++)
+        cr_expect(nvme_rig_put(&rig, n, 30000) == -ENOSPC);
+    cr_expect(rig.gone[SPW_COLD_EVICTED] == evicted, "%u went in vain",
+              rig.gone[SPW_COLD_EVICTED] - evicted);
+    cr_expect(held > 0 && nvme_rig_gauge(&rig).used_bytes == used && used <= 1 << 20);
+    cr_expect(nvme_rig_put(&rig, 200, 8192) == 0, "small ones still take each other's place");
+    cr_expect(nvme_rig_held(&rig) == held);
+    cr_expect(strstr(nvme_rig_gauge(&rig).text, "can't be removed") != NULL, "%s",
+              nvme_rig_gauge(&rig).text);
+    cr_expect(nvme_rig_gauge(&rig).state == SPW_TIER_UP);
+    rig.ahead_ns += 2 * SECOND;
+    nvme_rig_quiet(&rig, 20);
+    cr_expect(nvme_rig_gauge(&rig).text[0] == 0, "%s", nvme_rig_gauge(&rig).text);
+    cr_expect(nvme_rig_gauge(&rig).used_bytes < used);
+    cr_expect(nvme_rig_put(&rig, 1000, 30000) == 0);
+    cr_expect(nvme_rig_on_disk(rig.dir) <= 1 << 20);
+    end();
+}
+
+Test(nvme_trouble, a_segment_that_could_not_be_removed_is_used_by_the_next_open)
+{
+    fail_a_removal();
+    uint32_t held = nvme_rig_held(&rig);
+    cr_assert(nvme_rig_close(&rig) == 0);
+    nvme_rig_again(&rig);
+    nvme_rig_until(&rig, SPW_TIER_UP);
+    cr_expect(nvme_rig_held(&rig) == held);
+    cr_expect(nvme_rig_put(&rig, 1000, 30000) == 0);
+    end();
+}
+
+static uint64_t calls(void)
+{
+    return fault_io_count(rig.fault, SPW_IO_CALL);
+}
+
+/* Looks at the directory are calls, too, and end well: each second a look, then the removal. */
+Test(nvme_trouble, a_segment_that_can_not_be_removed_again_and_again_takes_it_down_with_words)
+{
+    fail_a_removal();
+    for (uint32_t i = 0; i < 20 && nvme_rig_gauge(&rig).state == SPW_TIER_UP; i++) {
+        uint64_t before = calls();
+        fault_io_clear(rig.fault);
+        rule((struct fault_io_rule){
+            .kind = FAULT_IO_ERROR, .op = SPW_IO_CALL, .first = 2, .count = 1, .error = -EPERM});
+        rig.ahead_ns += 2 * SECOND;
+        nvme_rig_quiet(&rig, 5);
+        cr_assert(calls() <= before + 2);
+    }
+    cr_expect(nvme_rig_gauge(&rig).state == SPW_TIER_DOWN);
+    cr_expect(strstr(nvme_rig_gauge(&rig).text, "can't be removed") != NULL, "%s",
+              nvme_rig_gauge(&rig).text);
+    fault_io_clear(rig.fault);
+    rig.ahead_ns += 100 * SECOND;
+    nvme_rig_until(&rig, SPW_TIER_UP);
+    cr_expect(nvme_rig_gauge(&rig).text[0] == 0, "%s", nvme_rig_gauge(&rig).text);
+    cr_expect(nvme_rig_put(&rig, 1000, 30000) == 0);
     end();
 }
 
