@@ -2,26 +2,30 @@
 #include "tools/worker_below.h"
 
 #include "shm/process.h"
-#include "tier/nvme.h"
 #include "tools/log.h"
 #include "tools/pages.h"
+
+void spw_worker_below_io(const struct spw_worker_below *below, struct spw_io_config *out)
+{
+    *out = (struct spw_io_config){.choice = (enum spw_io_choice)below->config->nvme_engine,
+                                  .depth = (uint32_t)below->config->nvme_depth,
+                                  .part_bytes = below->pool->geometry.slot_bytes};
+}
 
 static int open_engine(const struct spw_worker_below *below, void (*wake)(void *ctx),
                        void *wake_ctx, struct spw_io_handle *out_io, struct spw_error *err)
 {
-    const struct spw_config *config = below->config;
     const struct spw_pool *pool = below->pool;
     struct iovec memory = {.iov_base = pool->data[below->k],
                            .iov_len =
                                (uint64_t)(pool->geometry.slots >> pool->geometry.cell_shift) *
                                pool->geometry.slot_bytes};
-    struct spw_io_config io_config = {.choice = (enum spw_io_choice)config->nvme_engine,
-                                      .depth = (uint32_t)config->nvme_depth,
-                                      .memory = &memory,
-                                      .memory_count = 1,
-                                      .part_bytes = pool->geometry.slot_bytes,
-                                      .wake = wake,
-                                      .wake_ctx = wake_ctx};
+    struct spw_io_config io_config;
+    spw_worker_below_io(below, &io_config);
+    io_config.memory = &memory;
+    io_config.memory_count = 1;
+    io_config.wake = wake;
+    io_config.wake_ctx = wake_ctx;
     struct spw_io_mode mode;
     int status = spw_io_open(&io_config, out_io, err);
     if (status < 0)
@@ -32,19 +36,16 @@ static int open_engine(const struct spw_worker_below *below, void (*wake)(void *
     return 0;
 }
 
-static int open_store(const struct spw_worker_below *below, struct spw_io_handle io,
-                      const struct spw_cold_listener *listener, struct spw_cold_handle *out_cold,
-                      struct spw_error *err)
+void spw_worker_below_store(const struct spw_worker_below *below, struct spw_nvme_config *out)
 {
     const struct spw_config *config = below->config;
     uint32_t depth = (uint32_t)config->nvme_depth;
-    struct spw_nvme_config nvme = {
+    *out = (struct spw_nvme_config){
         .dir = config->nvme_dir,
         .shard = below->k,
         .cap_bytes = config->nvme_bytes / config->workers,
         .ids = below->pool->geometry.cold_chunks,
         .chunk_bytes_max = below->pool->geometry.slot_bytes,
-        .io = io,
         .direct = config->nvme_direct == SPW_NVME_DIRECT_AUTO,
         .sync = config->nvme_sync == SPW_NVME_SYNC_DATA,
         .checksum = config->nvme_checksum != SPW_NVME_CHECKSUM_OFF,
@@ -53,9 +54,18 @@ static int open_store(const struct spw_worker_below *below, struct spw_io_handle
         .writes = depth > 1 ? depth / 2 : 1, /* the other half is left to reads */
         .deadline_ns = config->nvme_deadline_ns,
         .quarantine_ns = config->io_quarantine_ns,
-        .now_ns = spw_monotonic_ns(),
-        .listener = *listener,
     };
+}
+
+static int open_store(const struct spw_worker_below *below, struct spw_io_handle io,
+                      const struct spw_cold_listener *listener, struct spw_cold_handle *out_cold,
+                      struct spw_error *err)
+{
+    struct spw_nvme_config nvme;
+    spw_worker_below_store(below, &nvme);
+    nvme.io = io;
+    nvme.listener = *listener;
+    nvme.now_ns = spw_monotonic_ns();
     return spw_nvme_open(&nvme, out_cold, err);
 }
 
