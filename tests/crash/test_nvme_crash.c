@@ -172,10 +172,17 @@ static int write_on(void *arg)
     return 0;
 }
 
+/* No reset has begun since the last chunk that was told of as put. */
+static bool last_counts(void)
+{
+    return ledger->puts % RESET_EVERY != 0;
+}
+
 /* What the next process finds. */
 static void check_next(const char *when)
 {
     uint32_t corrupt = 0, count = 0;
+    bool last = false;
     uint8_t payload[CHUNK_BYTES], want[CHUNK_BYTES];
     struct spw_cold_name name;
     struct spw_cold_event event;
@@ -195,12 +202,15 @@ static void check_next(const char *when)
                   when, event.status);
         fill(want, &key);
         cr_expect(memcmp(payload, want, bytes) == 0, "%s: other bytes", when);
+        last |= key.resets == ledger->resets && key.number + 1 == ledger->puts;
         count++;
     }
     tier.ops->gauge(tier.cold, &gauge);
     cr_expect(gauge.entries == count && gauge.used_bytes <= CAP_BYTES && corrupt == 0,
               "%s: %llu entries, %u found, %u corrupt", when, (unsigned long long)gauge.entries,
               count, corrupt);
+    cr_expect(last || !last_counts(), "%s: chunk %llu was told of as put", when,
+              (unsigned long long)ledger->puts - 1);
     cr_assert_eq(tier.ops->close(tier.cold, WAIT_NS), 0);
 }
 
