@@ -65,7 +65,7 @@ void rig_open(struct rig *rig, const struct rig_config *config)
     for (int kind = 0; kind < 2; kind++)
         rig->config.copier.in_flight[kind] = or_default(config->copier.in_flight[kind], 2);
     rig->now_ns = 1000 * RIG_SECOND;
-    uint32_t slots = rig->config.capacity + 1;
+    uint32_t slots = rig->config.capacity + 1 + rig->config.reserve;
     pool.geometry = (struct spw_geometry){
         .workers = rig->config.workers,
         .clients = RIG_CLIENTS,

@@ -28,6 +28,7 @@
 struct rig_config {
     uint32_t workers;
     uint32_t capacity;
+    uint32_t reserve;       /* slots beside capacity and one */
     uint32_t cold_chunks;   /* entries for a tier below */
     struct spw_cold *below; /* one in memory, of worker 0; NULL: none (tests/support/stub_cold.h) */
     struct spw_cold_policy cold_policy;
