@@ -1,6 +1,7 @@
 /* What a worker sends to the tier below, when, and what it drops: a tier in memory on the test's
  * clock. */
 #include <criterion/criterion.h>
+#include <string.h>
 
 #include "tests/support/stub_cold.h"
 #include "tests/support/worker_rig.h"
@@ -165,6 +166,43 @@ Test(worker_down, write_back_sends_the_oldest_ahead_of_eviction)
     cr_expect_eq(count(SPW_WORKER_evicted), 20);
     cr_expect_eq(count(SPW_WORKER_cold_dropped_gone), 0);
     cr_expect_geq(stub.held, 20, "all that was evicted is below");
+    end();
+}
+
+static bool is_below(uint64_t number)
+{
+    uint8_t key[RIG_KEY_BYTES];
+    bool held = false;
+    rig_key(0, number, key);
+    for (uint32_t id = 0; id < STUB_CHUNKS; id++)
+        held |= stub.chunk[id].held && memcmp(stub.chunk[id].name.key, key, RIG_KEY_BYTES) == 0;
+    return held;
+}
+
+/* Of 32 slots and all that there is below, 1 is held above by now and nowhere else. */
+static void lose_the_copy_of_1(void)
+{
+    start(32, (struct spw_cold_policy){.write_back = true});
+    for (uint64_t key = 1; key <= 32; key++)
+        rig_store(&rig, &one, 0, key, 1);
+    for (uint64_t key = 1; key <= 8; key++)
+        send_tag(SPW_CMD_TOUCH, key);
+    cr_assert(is_below(1));
+    stub.capacity = 1; /* what comes next takes the place of what came first */
+    rig_store(&rig, &one, 0, 33, 1);
+    stub.capacity = 0;
+    cr_assert_not(is_below(1));
+    cr_assert_eq(rig_state(&rig, 0, 1, NULL), SPW_READY);
+}
+
+Test(worker_down, CE_6_what_is_no_longer_below_is_an_only_copy_and_goes_down_again)
+{
+    lose_the_copy_of_1();
+    for (uint64_t key = 34; key < 70; key++)
+        rig_store(&rig, &one, 0, key, 1);
+    cr_expect_eq(rig_state(&rig, 0, 1, NULL), SPW_FREE, "it was evicted");
+    cr_expect(is_below(1));
+    cr_expect_eq(count(SPW_WORKER_cold_dropped_gone), 0);
     end();
 }
 
