@@ -136,18 +136,28 @@ Test(nvme_trouble, IO_8_without_checking_bytes_are_given_as_they_are)
 
 struct fault {
     int op;
-    int error; /* 0: short, then the end of the file */
+    int error; /* 0: short, then nothing more moves */
     bool get;
 };
 
-static struct fault faults[] = {{SPW_IO_WRITE, -EIO, false},    {SPW_IO_WRITE, -EACCES, false},
-                                {SPW_IO_WRITE, -ENOENT, false}, {SPW_IO_SYNC, -EIO, false},
-                                {SPW_IO_READ, -EIO, true},      {SPW_IO_READ, -EACCES, true},
-                                {SPW_IO_READ, -ENOENT, true}};
+static struct fault faults[] = {
+    {SPW_IO_WRITE, -EIO, false},  {SPW_IO_WRITE, -EACCES, false}, {SPW_IO_WRITE, -ENOENT, false},
+    {SPW_IO_SYNC, -EIO, false},   {SPW_IO_READ, -EIO, true},      {SPW_IO_READ, -EACCES, true},
+    {SPW_IO_READ, -ENOENT, true}, {SPW_IO_WRITE, 0, false},       {SPW_IO_READ, 0, true}};
 
 static int one(const struct fault *fault, uint64_t n)
 {
     return fault->get ? nvme_rig_get(&rig, n, 5000) : nvme_rig_put(&rig, n, 5000);
+}
+
+/* The @nth from now on. */
+static void spoil(const struct fault *fault, uint64_t nth)
+{
+    if (fault->error == 0)
+        rule((struct fault_io_rule){
+            .kind = FAULT_IO_SHORT, .op = fault->op, .first = nth++, .count = 1, .bytes = 512});
+    rule((struct fault_io_rule){
+        .kind = FAULT_IO_ERROR, .op = fault->op, .first = nth, .count = 1, .error = fault->error});
 }
 
 ParameterizedTestParameters(nvme_trouble, IO_9_one_that_fails_at_any_step_fails_alone)
@@ -166,11 +176,7 @@ ParameterizedTest(const struct fault *fault, nvme_trouble,
         cr_assert(nvme_rig_put(&rig, n, 5000) == 0);
     for (uint64_t step = 1; step <= steps; step++) {
         uint32_t good = 0;
-        rule((struct fault_io_rule){.kind = FAULT_IO_ERROR,
-                                    .op = fault->op,
-                                    .first = 20 * steps + step,
-                                    .count = 1,
-                                    .error = fault->error});
+        spoil(fault, 20 * steps + step);
         for (uint64_t n = 1; n <= 100; n++)
             good += one(fault, step * 1000 * !fault->get + n) == 0;
         cr_expect(good == 99, "%u good at step %lu", good, (unsigned long)step);
