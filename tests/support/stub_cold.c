@@ -196,9 +196,15 @@ static int stub_reset(struct spw_cold *stub, const uint64_t space[2], void *tag)
             lose(stub, id, SPW_COLD_OLD);
     if (stub->down)
         return -EIO;
+    stub->reset_tag = tag;
     if (!stub->reset_waits)
         tell(stub, SPW_COLD_RESET, 0, 0, tag);
     return 0;
+}
+
+void stub_cold_end_reset(struct spw_cold *stub, void *tag)
+{
+    tell(stub, SPW_COLD_RESET, 0, 0, tag);
 }
 
 static uint64_t stub_due(struct spw_cold *stub, uint64_t now_ns)

@@ -42,7 +42,8 @@ struct spw_cold {
     uint32_t puts, gets, in_flight, held, opens;
     uint32_t shares; /* told; the last one: .share; it makes room for all alike */
     struct spw_share share;
-    bool summed; /* the last put came with a checksum: .sum */
+    void *reset_tag; /* of the last reset */
+    bool summed;     /* the last put came with a checksum: .sum */
     uint64_t sum;
     char order[64]; /* of transfers that were taken: p or g; the first 63 */
     /* its own */
@@ -60,6 +61,8 @@ struct spw_cold {
 /** As spw_worker_config.open_cold; @ctx is a struct spw_cold. */
 int stub_cold_open(void *ctx, const struct spw_cold_listener *listener, void (*wake)(void *ctx),
                    void *wake_ctx, struct spw_cold_handle *out_cold, struct spw_error *err);
+/** The medium knows of the reset with this tag. */
+void stub_cold_end_reset(struct spw_cold *stub, void *tag);
 /** What timed out is over now. */
 void stub_cold_release_all(struct spw_cold *stub);
 

@@ -56,6 +56,8 @@ static struct spw_done promote(uint64_t first, uint32_t chunks)
     return rig_answer(&rig, &one, 0);
 }
 
+#define host_tier(gauge) spw_load_relaxed(&rig.daemon.feed[0]->tier[SPW_TIER_HOST].gauge)
+
 static uint32_t state(uint64_t key)
 {
     return rig_state(&rig, 0, key, NULL);
@@ -85,10 +87,11 @@ Test(worker_up, CE_1_a_batch_of_six_for_four_slots_is_four_with_their_bytes_a_th
         for (uint64_t i = 0; i < 6; i++)
             there += state(first + i) == SPW_READY;
         cr_assert_eq(there, 4, "round %d: %u", round, there);
-        cr_assert_eq(__builtin_popcountll(done.mask), 2);
+        cr_assert_eq(done.mask, 0x30, "the last two");
         for (uint64_t i = 0; i < 6; i++)
             cr_assert((done.mask >> i & 1) || load(first + i));
         cr_assert_eq(rig_claims(&rig, 0), 0);
+        cr_assert_eq(host_tier(evictable), 4, "all is free for others again");
     }
     cr_expect_eq(count(SPW_WORKER_promote_failed) + count(SPW_WORKER_promote_unread), 0);
     rig_close(&rig);
@@ -106,8 +109,10 @@ Test(worker_up, CE_3_fifty_that_want_four_each_read_each_chunk_once_and_stores_g
     for (; open != 0 && rounds < 400; rounds++) {
         for (uint64_t r = 0; r < 50; r++)
             for (uint64_t i = 0; i < 4; i++)
-                if (left[r] >> i & 1)
+                if (left[r] >> i & 1) {
                     promote(1 + 4 * r + i, 1);
+                    cr_assert_leq(host_tier(leased), 4, "half of 8");
+                }
         store(1000 + rounds, 1); /* asserts that it finds a slot */
         open = 0;
         for (uint64_t r = 0; r < 50; r++) {
