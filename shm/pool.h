@@ -20,6 +20,12 @@
 
 enum spw_pool_role { SPW_ROLE_DAEMON, SPW_ROLE_WORKER, SPW_ROLE_CLIENT, SPW_ROLE_TOOL };
 
+/** A number of the geometry that keeps a daemon from going on with the pool before. */
+struct spw_pool_change {
+    const char *name; /* a field of struct spw_geometry; static; NULL: nothing */
+    uint32_t was, is;
+};
+
 /** Process-local; zeroed is valid for spw_pool_detach(). */
 struct spw_pool {
     struct spw_pool_path path;
@@ -39,6 +45,7 @@ struct spw_pool {
     int lock_fd;         /* opened by attach and create; 0 when zeroed, so never 0 otherwise */
     bool warm;           /* daemon: create went on with the shards of a daemon before */
     char cold_text[252]; /* daemon: why it didn't, though there was something; else empty */
+    struct spw_pool_change cold_change; /* likewise, if it is a number */
 };
 
 struct spw_pool_config {

@@ -39,8 +39,8 @@ static bool same_geometry(struct spw_pool *pool, const struct spw_geometry *old)
         const char *name;
         size_t at;
     } fields[] = {FIELD(workers),      FIELD(capacity_chunks), FIELD(slots),
-                  FIELD(slot_bytes),   FIELD(update_records),  FIELD(gate_records),
-                  FIELD(index_buckets)};
+                  FIELD(slot_bytes),   FIELD(cold_chunks),     FIELD(update_records),
+                  FIELD(gate_records), FIELD(index_buckets)};
 #undef FIELD
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
         uint32_t was, is;
@@ -48,6 +48,7 @@ static bool same_geometry(struct spw_pool *pool, const struct spw_geometry *old)
         memcpy(&is, (const uint8_t *)&pool->geometry + fields[i].at, sizeof is);
         if (was == is)
             continue;
+        pool->cold_change = (struct spw_pool_change){fields[i].name, was, is};
         snprintf(pool->cold_text, sizeof pool->cold_text,
                  "%s was %" PRIu32 " and is %" PRIu32 " now", fields[i].name, was, is);
         return false;

@@ -262,6 +262,7 @@ static int make_pool(struct daemon *daemon, struct spw_pool_config *pool_config,
                      struct spw_error *err)
 {
     const struct spw_config *config = daemon->config;
+    char words[320];
     struct spw_plan plan;
     spw_plan_pool(config, pool_config);
     spw_plan_bytes(&pool_config->geometry, &plan);
@@ -275,9 +276,11 @@ static int make_pool(struct daemon *daemon, struct spw_pool_config *pool_config,
                                 (uint32_t)geteuid(), err);
     if (!rc)
         rc = spw_pool_create(pool_config, &daemon->pool, err);
-    if (!rc && daemon->pool.cold_text[0])
+    if (!rc && daemon->pool.cold_text[0]) {
+        spw_plan_cold_words(&daemon->pool, words, sizeof words);
         spw_log(config->cold ? SPW_LOG_NOTICE : SPW_LOG_WARNING,
-                "cold start, what was there is not gone on with: %s", daemon->pool.cold_text);
+                "cold start, what was there is not gone on with: %s", words);
+    }
     return rc;
 }
 

@@ -1,6 +1,8 @@
 /* See plan.h. */
 #include "tools/plan.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -70,4 +72,51 @@ void spw_plan_bytes(const struct spw_geometry *geometry, struct spw_plan *out_pl
                          geometry->clients * spw_align_up(client.size_bytes, page_bytes)};
     plan.total_bytes = plan.payload_bytes + plan.kv_bytes + plan.control_bytes;
     *out_plan = plan;
+}
+
+/* ---- the way back ---------------------------------------------------------------------------- */
+
+/* The option that a number of the geometry comes from as it is, or NULL. */
+static const char *option_of(const char *field)
+{
+    static const char *const names[][2] = {{"workers", "--workers"},
+                                           {"capacity_chunks", "--capacity-chunks"},
+                                           {"slot_bytes", "--chunk-bytes"},
+                                           {"update_records", "--update-ring-records"}};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(names[i][0], field) == 0)
+            return names[i][1];
+    return NULL;
+}
+
+static void list_words(const struct spw_pool_change *change, char *out, size_t bytes)
+{
+    if (change->was == 0 || change->is == 0)
+        snprintf(out, bytes, "it was made with%s --nvme-dir, this start has %s",
+                 change->was ? "" : "out", change->is ? "one" : "none");
+    else
+        snprintf(out, bytes,
+                 "each worker listed %" PRIu32 " chunks below (--nvme-chunks, by default from "
+                 "--nvme-bytes and --chunk-bytes), now %" PRIu32
+                 "; another --nvme-bytes goes on with what is in memory if --nvme-chunks stays",
+                 change->was, change->is);
+}
+
+void spw_plan_cold_words(const struct spw_pool *pool, char *out, size_t bytes)
+{
+    const struct spw_pool_change *change = &pool->cold_change;
+    const char *option = change->name ? option_of(change->name) : NULL;
+    if (option)
+        snprintf(out, bytes,
+                 "it was made with %s %" PRIu32 ", this start has %" PRIu32
+                 "; what is in memory is kept if that stays",
+                 option, change->was, change->is);
+    else if (change->name && strcmp(change->name, "cold_chunks") == 0)
+        list_words(change, out, bytes);
+    else if (change->name && strcmp(change->name, "slots") == 0)
+        snprintf(out, bytes,
+                 "it was made with another --smallest-chunk-bytes; what is in memory is kept if "
+                 "that stays");
+    else
+        snprintf(out, bytes, "%s", pool->cold_text);
 }

@@ -20,4 +20,8 @@ void spw_plan_pool(const struct spw_config *config, struct spw_pool_config *out)
 /** Sum up the objects of a pool of this geometry, which has passed its check. */
 void spw_plan_bytes(const struct spw_geometry *geometry, struct spw_plan *out_plan);
 
+/** Why @pool was made anew though one was there, in words that name the option and its old value;
+ * "" if none was there. */
+void spw_plan_cold_words(const struct spw_pool *pool, char *out, size_t bytes);
+
 #endif

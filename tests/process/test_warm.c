@@ -166,6 +166,11 @@ static void more_chunks(void)
     again_pool.config.capacity = 65;
 }
 
+static void larger_chunks(void)
+{
+    again_pool.config.chunk_bytes = 2048;
+}
+
 static void damaged_ctl(void)
 {
     damage("ctl", offsetof(struct spw_region_header, magic));
@@ -189,8 +194,11 @@ static void ask(void)
 Test(process_warm, sm8_what_differs_or_is_damaged_is_made_anew_and_one_line_says_why)
 {
     again_start(&(struct proc_config){.on_stop = "keep", .listen = true});
-    expect_cold(more_chunks, "cold start, what was there is not gone on with: capacity_chunks was "
-                             "64 and is 65 now");
+    expect_cold(more_chunks,
+                "cold start, what was there is not gone on with: it was made with "
+                "--capacity-chunks 64, this start has 65; what is in memory is kept if "
+                "that stays");
+    expect_cold(larger_chunks, "it was made with --chunk-bytes 1024, this start has 2048");
     expect_cold(damaged_ctl, "magic");
     expect_cold(other_layout, "layout hash");
     expect_cold(other_version, "layout version");
@@ -202,6 +210,39 @@ Test(process_warm, sm8_what_differs_or_is_damaged_is_made_anew_and_one_line_says
     cr_expect_eq(actor_load(&actor, 1, 3), 3, "a cold start is a start like others");
     actor_close(&actor);
     again_close();
+}
+
+static char below[SUPPORT_PATH_BYTES];
+
+static void use_below(void)
+{
+    cr_assert_eq(support_shm_dir(below), 0);
+    const char *more[] = {"--nvme-dir", below, "--nvme-bytes", "8MiB"};
+    memcpy(again_pool.config.more, more, sizeof more);
+}
+
+static void more_below(void)
+{
+    again_pool.config.more[3] = "16MiB";
+}
+
+static void smallest_chunks(void)
+{
+    again_pool.config.more[4] = "--smallest-chunk-bytes";
+    again_pool.config.more[5] = "256";
+}
+
+Test(process_warm, sm8_another_tier_below_is_told_by_its_options)
+{
+    again_start(&(struct proc_config){.on_stop = "keep", .listen = true});
+    expect_cold(use_below, "it was made without --nvme-dir, this start has one");
+    expect_cold(more_below, "each worker listed 8192 chunks below (--nvme-chunks, by default from "
+                            "--nvme-bytes and --chunk-bytes), now 16384; another --nvme-bytes goes "
+                            "on with what is in memory if --nvme-chunks stays");
+    expect_cold(smallest_chunks, "it was made with another --smallest-chunk-bytes");
+    memset(again_pool.config.more, 0, sizeof again_pool.config.more);
+    again_close();
+    support_remove_dir(below);
 }
 
 Test(process_warm, sm8_a_damaged_space_is_dropped_and_named_and_the_others_stay)

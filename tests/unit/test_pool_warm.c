@@ -192,6 +192,10 @@ static void larger_slots(void)
 {
     config.geometry.slot_bytes = 8192;
 }
+static void chunks_below(void)
+{
+    config.geometry.cold_chunks = 20;
+}
 static void fewer_workers(void)
 {
     config.geometry.workers = 1;
@@ -282,6 +286,7 @@ Test(pool_warm, sm8_what_is_damaged_or_different_is_made_anew_and_the_reason_sai
         {larger_slots, "slot_bytes was 4096 and is 8192 now"},
         {fewer_workers, "workers was 2 and is 1 now"},
         {more_slots, "slots was 41 and is 42 now"},
+        {chunks_below, "cold_chunks was 2 and is 20 now"},
         {more_records, "update_records was 8 and is 16 now"},
         {larger_gate, "gate_records was 2 and is 4 now"},
         {more_buckets, "index_buckets was 12 and is 13 now"},
