@@ -16,6 +16,7 @@
 #include "shm/pool.h"
 #include "shm/process.h"
 #include "tier/nvme.h"
+#include "tools/below_dir.h"
 #include "tools/below_watch.h"
 #include "tools/log.h"
 #include "tools/mail.h"
@@ -317,6 +318,21 @@ static int others_below(const struct spw_config *config)
     return 0;
 }
 
+/* Shards of workers that there were once: nobody reads them, nobody makes room there. */
+static void tell_of_left_shards(const struct spw_config *config)
+{
+    uint64_t bytes;
+    uint32_t others =
+        config->nvme_dir[0] ? spw_below_shards(config->nvme_dir, config->workers, &bytes) : 0;
+    if (others)
+        spw_log(SPW_LOG_WARNING,
+                "%u %s in %s: of workers that this pool hasn't, %.1f MB beyond "
+                "--nvme-bytes: remove shard-%" PRIu64
+                " and up there, or start with as many --workers again",
+                others, others == 1 ? "shard" : "shards", config->nvme_dir, (double)bytes / 1e6,
+                config->workers);
+}
+
 static void start_workers(struct daemon *daemon)
 {
     for (uint32_t k = 0; k < daemon->pool.geometry.workers; k++)
@@ -443,6 +459,7 @@ int spw_daemon_run(const struct spw_config *config, char *const *argv, volatile 
     }
     if (lock_below(config)) /* said why */
         goto out;
+    tell_of_left_shards(config);
     if (make_pool(daemon, pool_config, &err)) {
         spw_log(SPW_LOG_ERROR, "%s", err.text);
         goto out;

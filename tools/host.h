@@ -32,6 +32,8 @@ struct spw_host {
     bool nvme_wanted, nvme_direct, nvme_held; /* held: by a daemon that lives */
     int nvme_error;                           /* why it can't be used: an errno, or 0 */
     uint64_t nvme_free, nvme_own;             /* own: of a pool that used it before */
+    uint32_t nvme_others;                     /* shards there of workers that this pool hasn't */
+    uint64_t nvme_others_bytes;
 
     /* memory */
     uint64_t memory_total, memory_available;

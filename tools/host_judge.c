@@ -201,6 +201,16 @@ static void judge_nvme(struct judge *judge)
                    dir);
     if (!host->nvme_direct)
         remedy(finding, "name a directory of ext4 or XFS on a local drive");
+    if (host->nvme_others) {
+        finding = find(judge, SPW_HOST_WARNING, "nvme-shards",
+                       "%u %s in %.110s: of workers that this pool hasn't; %.1f "
+                       "MiB beyond --nvme-bytes",
+                       host->nvme_others, host->nvme_others == 1 ? "shard" : "shards", dir,
+                       mib(host->nvme_others_bytes));
+        remedy(finding,
+               "remove shard-%" PRIu64 " and up there, or start with as many --workers again",
+               judge->config->workers);
+    }
     if (host->nvme_held) {
         finding = find(judge, SPW_HOST_ERROR, "nvme-lock", "%s is in use by a daemon", dir);
         remedy(finding, "stop that daemon, or name another directory with --nvme-dir");

@@ -225,6 +225,29 @@ Test(process_nvme, a_reset_of_all_reaches_spaces_that_nobody_has_opened_yet)
     finish();
 }
 
+Test(process_nvme, shards_of_workers_that_are_no_more_are_told)
+{
+    start(2);
+    meet();
+    cr_assert(proc_eventually(is_up, NULL, 10000));
+    store_slowly(1, KEYS);
+    await_entries(KEYS);
+    cr_expect(!strstr(pool.words, "of workers that this"), "%s", pool.words);
+    char from[SUPPORT_PATH_BYTES + 16], to[SUPPORT_PATH_BYTES + 16];
+    snprintf(from, sizeof from, "%s/shard-0", below);
+    snprintf(to, sizeof to, "%s/shard-7", below);
+    actor_close(&actor);
+    cr_expect_eq(proc_stop(&pool, SIGTERM), 0);
+    cr_assert_eq(rename(from, to), 0);
+    proc_spawn(&pool);
+    cr_assert_eq(proc_await(&pool), 0);
+    cr_expect(proc_said(&pool, "1 shard in ") &&
+                  proc_said(&pool, "remove shard-2 and up there, or start with as many --workers"),
+              "%s", pool.words);
+    cr_expect_eq(proc_stop(&pool, SIGTERM), 0);
+    proc_close(&pool);
+}
+
 Test(process_nvme, a_second_daemon_on_the_directory_is_refused)
 {
     struct proc_pool other;

@@ -241,6 +241,8 @@ Test(host, the_directory_of_the_tier_below_is_judged, .init = good_host)
     expect("nvme", SPW_HOST_WARNING, "--nvme-bytes");
     host.nvme_direct = false;
     expect("nvme-direct", SPW_HOST_NOTE, "ext4");
+    host.nvme_others = 2;
+    expect("nvme-shards", SPW_HOST_WARNING, "shard-1 and up");
     host.nvme_held = true;
     expect("nvme-lock", SPW_HOST_ERROR, "--nvme-dir");
     host.nvme_error = EACCES;
@@ -259,6 +261,7 @@ Test(host, a_directory_of_the_tier_below_is_looked_at)
     int fd = open(path, O_CREAT | O_RDWR, 0600);
     cr_assert(fd >= 0 && posix_fallocate(fd, 0, 1 << 20) == 0);
     close(fd);
+    config.workers = 1;
     spw_host_gather("", &config, &host);
     cr_expect(host.nvme_wanted && host.nvme_error == 0 && !host.nvme_held);
     cr_expect_geq(host.nvme_own, 1 << 20);
@@ -269,6 +272,11 @@ Test(host, a_directory_of_the_tier_below_is_looked_at)
     spw_host_gather("", &config, &host);
     cr_expect(host.nvme_held);
     close(lock);
+    cr_expect_eq(host.nvme_others, 0);
+    config.workers = 0; /* as if shard-0 were of a worker that there isn't */
+    spw_host_gather("", &config, &host);
+    cr_expect(host.nvme_others == 1 && host.nvme_own == 0);
+    cr_expect_geq(host.nvme_others_bytes, 1 << 20);
     support_remove_dir(dir);
     spw_host_gather("", &config, &host);
     cr_expect_eq(host.nvme_error, ENOENT);
