@@ -145,7 +145,7 @@ struct spw_space_record {
 SPW_LAYOUT_SIZE(struct spw_space_record, 784);
 
 /* A space of the pool. The record never changes once `ready` is stored; masks only grow; shares are
- * what a client said last. */
+ * what a client or the tool said last. */
 struct spw_space_slot {
     alignas(64) spw_atomic64 ready; /* 1 when the record is whole; release        */
     uint64_t seal;                  /* hash of the record, for the next daemon: equal fingerprints
@@ -276,7 +276,7 @@ struct spw_feed_map {
 
 #define SPW_MAILBOX_BYTES 65536u
 
-enum spw_mail_kind { SPW_MAIL_OPEN_SPACE = 1, SPW_MAIL_STOP = 2 };
+enum spw_mail_kind { SPW_MAIL_OPEN_SPACE = 1, SPW_MAIL_STOP = 2, SPW_MAIL_SHARES = 3 };
 
 /* Bytes of SPW_MAIL_OPEN_SPACE; answered with the space's number. */
 struct spw_open_space_mail {
@@ -285,6 +285,18 @@ struct spw_open_space_mail {
     uint32_t rank_worker[SPW_RANKS_MAX];
 };
 SPW_LAYOUT_SIZE(struct spw_open_space_mail, 784 + 8 + 4 * SPW_RANKS_MAX);
+
+#define SPW_SET_GUARANTEED 1u
+#define SPW_SET_LARGEST    2u
+
+/* Bytes of SPW_MAIL_SHARES: of a space that there is; answered with its number. */
+struct spw_shares_mail {
+    char fingerprint[256];
+    uint64_t shares; /* SPW_SHARES() */
+    uint32_t set;    /* which of them: bits SPW_SET_GUARANTEED, SPW_SET_LARGEST */
+    uint32_t reserved;
+};
+SPW_LAYOUT_SIZE(struct spw_shares_mail, 256 + 16);
 
 struct spw_mailbox {
     alignas(64) spw_atomic32 bell; /* low 32 bits of seq: the daemon sleeps on it     */

@@ -31,6 +31,7 @@ int spw_cmd_explain(int argc, char *const *argv);
 int spw_cmd_fsck(int argc, char *const *argv);
 int spw_cmd_check(int argc, char *const *argv);
 int spw_cmd_reset(int argc, char *const *argv);
+int spw_cmd_shares(int argc, char *const *argv);
 int spw_cmd_stop(int argc, char *const *argv);
 int spw_cmd_rm(int argc, char *const *argv);
 int spw_cmd_replay(int argc, char *const *argv);

@@ -19,6 +19,20 @@ static int open_space(struct spw_ctl *ctl, const struct spw_geometry *geometry, 
     return status;
 }
 
+static int set_shares(struct spw_ctl *ctl, const struct spw_mailbox *mail, char *text,
+                      size_t text_bytes)
+{
+    struct spw_shares_mail asked;
+    memcpy(&asked, mail->bytes, sizeof asked); /* once; only the copy is looked at */
+    int s = spw_spaces_share(ctl, &asked, text, text_bytes);
+    if (s < 0)
+        return s;
+    uint64_t shares = spw_load_relaxed(&ctl->space[s].shares); /* only the daemon stores them */
+    spw_log(SPW_LOG_NOTICE, "space %d, \"%.255s\": guaranteed_permille %u, largest_permille %u", s,
+            asked.fingerprint, SPW_SHARES_GUARANTEED(shares), SPW_SHARES_LARGEST(shares));
+    return s;
+}
+
 bool spw_mail_answer(struct spw_ctl *ctl, const struct spw_geometry *geometry, uint32_t c,
                      const struct spw_client_head *client, uint64_t seq)
 {
@@ -33,6 +47,8 @@ bool spw_mail_answer(struct spw_ctl *ctl, const struct spw_geometry *geometry, u
         status = 0;
     else if (kind == SPW_MAIL_OPEN_SPACE && length == sizeof(struct spw_open_space_mail))
         status = open_space(ctl, geometry, c, mail, text, sizeof text);
+    else if (kind == SPW_MAIL_SHARES && length == sizeof(struct spw_shares_mail))
+        status = set_shares(ctl, mail, text, sizeof text);
     else
         snprintf(text, sizeof text, "unknown request: kind %u, %llu bytes", kind,
                  (unsigned long long)length);

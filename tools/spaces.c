@@ -217,6 +217,34 @@ int spw_spaces_open(struct spw_ctl *ctl, const struct spw_geometry *geometry,
     return s;
 }
 
+/* The shares of @space with those of @asked that are to be set. */
+static uint64_t with_shares(const struct spw_space_slot *space, const struct spw_shares_mail *asked)
+{
+    uint64_t now = spw_load_relaxed(&space->shares); /* only the daemon stores them */
+    uint64_t guaranteed = asked->set & SPW_SET_GUARANTEED ? asked->shares : now;
+    uint64_t largest = asked->set & SPW_SET_LARGEST ? asked->shares : now;
+    return SPW_SHARES(SPW_SHARES_GUARANTEED(guaranteed), SPW_SHARES_LARGEST(largest));
+}
+
+int spw_spaces_share(struct spw_ctl *ctl, const struct spw_shares_mail *asked, char *text,
+                     size_t text_bytes)
+{
+    bool named = memchr(asked->fingerprint, 0, sizeof asked->fingerprint) != NULL;
+    if (!named || !known(ctl, asked->fingerprint)) {
+        snprintf(text, text_bytes, "the pool has no space of that fingerprint");
+        return -ESRCH;
+    }
+    int s = find(ctl, asked->fingerprint);
+    uint64_t shares = with_shares(&ctl->space[s], asked);
+    int status = check_shares(shares, text, text_bytes);
+    if (!status)
+        status = check_promise(ctl, (uint32_t)s, shares, text, text_bytes);
+    if (status)
+        return status;
+    spw_store_relaxed(&ctl->space[s].shares, shares); /* workers take them as they come */
+    return s;
+}
+
 /* ---- of the pool before ---------------------------------------------------------------------- */
 
 /* A worker keeps parts of one rank of a space at most, and there is no other worker or rank. */

@@ -27,6 +27,15 @@ int spw_spaces_open(struct spw_ctl *ctl, const struct spw_geometry *geometry,
                     const struct spw_open_space_mail *asked, char *text, size_t text_bytes);
 
 /**
+ * Set those shares of a space that @asked names. @asked: a copy of one's own.
+ *
+ * Returns its number; -ESRCH there is none of that fingerprint; -EINVAL values that make no sense;
+ * -ENOSPC what is to be guaranteed is promised to others. @text says why.
+ */
+int spw_spaces_share(struct spw_ctl *ctl, const struct spw_shares_mail *asked, char *text,
+                     size_t text_bytes);
+
+/**
  * Warm start: take @old, which another daemon's ctl held in place @s, over into a ctl that nobody
  * else sees yet. It is checked as if a client asked for it, against its seal, and against those
  * that were taken over before; shares that can't be are dropped.

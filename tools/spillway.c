@@ -23,6 +23,7 @@ static const struct command commands[] = {
     {"fsck", spw_cmd_fsck, "audit a pool, living or dead, and say what is damaged"},
     {"check", spw_cmd_check, "could a pool start on this host, and what would hamper it"},
     {"reset", spw_cmd_reset, "empty spaces of a living pool"},
+    {"shares", spw_cmd_shares, "change what a space of a living pool may take"},
     {"stop", spw_cmd_stop, "stop a pool"},
     {"rm", spw_cmd_rm, "remove what a pool left that nobody holds any more"},
     {"replay", spw_cmd_replay, "replay a trace of requests through a pool of its own"},

@@ -214,3 +214,40 @@ Test(process_shares, what_cant_be_promised_is_refused_in_words)
     cr_expect_eq(proc_stop(&pool, SIGTERM), 0);
     proc_close(&pool);
 }
+
+static int say_shares(const char *space, const char *a, const char *b)
+{
+    const char *argv[] = {SPW_PROC_SPILLWAY, "shares", "--pool", "pool", "--shm-dir", pool.dir,
+                          "--space",         space,    a,        b,      NULL};
+    return proc_run(argv, out, sizeof out, PROC_LIMIT_MS);
+}
+
+Test(process_shares, an_operator_gives_and_takes_back_while_the_pool_runs)
+{
+    start();
+    meet(&chat, "chat", 500, 0);
+    meet(&batch, "batch", 0, 0);
+    store(&chat, 1, 20);
+    cr_expect_eq(say_shares("batch", "--guaranteed=600", NULL), 1, "%s", out);
+    cr_expect(strstr(out, "guaranteed_permille is 600") && strstr(out, "spillway ls"), "%s", out);
+    cr_expect_eq(say_shares("chat", "--guaranteed", "0"), 0, "%s", out);
+    cr_expect(strstr(out, "space 0 (chat): guaranteed 0, largest 1000 of 1000"), "%s", out);
+    store(&batch, 1000, 100);
+    cr_expect_eq(hits(&chat, 1, 20), 0, "no longer kept from others");
+    cr_expect_eq(say_shares("1", "--guaranteed=600", "--largest=700"), 0, "by number: %s", out);
+    json_t *root = list(), *line = line_of(root, "batch");
+    cr_expect_eq(number(line, "guaranteed_permille"), 600);
+    cr_expect_eq(number(line, "largest_permille"), 700);
+    json_decref(root);
+    store(&chat, 2000, 100);
+    cr_expect_eq(hits(&batch, 1000 + 100 - 24, 24), 24, "kept from others now");
+    cr_expect_eq(say_shares("nobody's", "--guaranteed=1", NULL), 1, "%s", out);
+    cr_expect(strstr(out, "nobody's"), "%s", out);
+    cr_expect_eq(say_shares("chat", "--guaranteed=1001", NULL), 2, "%s", out);
+    cr_expect(strstr(out, "1001"), "%s", out);
+    cr_expect_eq(say_shares("chat", NULL, NULL), 2, "%s", out);
+    actor_close(&chat);
+    actor_close(&batch);
+    cr_expect_eq(proc_stop(&pool, SIGTERM), 0);
+    proc_close(&pool);
+}

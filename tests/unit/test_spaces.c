@@ -286,6 +286,38 @@ Test(spaces, no_more_than_all_is_promised, .init = begin)
     cr_assert_eq(open_space(), 2, "who asks for nothing is let in");
 }
 
+static int set_shares(const char *fingerprint, uint32_t set, uint64_t to)
+{
+    struct spw_shares_mail asked = {.shares = to, .set = set};
+    strcpy(asked.fingerprint, fingerprint);
+    text[0] = 0;
+    return spw_spaces_share(&ctl, &asked, text, sizeof text);
+}
+
+Test(spaces, shares_of_a_space_can_be_set_one_by_one_and_taken_back, .init = begin)
+{
+    const uint32_t both = SPW_SET_GUARANTEED | SPW_SET_LARGEST;
+    cr_assert_eq(open_space(), 0);
+    cr_expect_eq(set_shares("a model", SPW_SET_LARGEST, SPW_SHARES(900, 400)), 0);
+    cr_expect_eq(shares_of(0), SPW_SHARES(0, 400));
+    cr_expect_eq(set_shares("a model", SPW_SET_GUARANTEED, SPW_SHARES(300, 7)), 0);
+    cr_expect_eq(shares_of(0), SPW_SHARES(300, 400));
+    cr_expect_eq(set_shares("a model", SPW_SET_GUARANTEED, SPW_SHARES(401, 0)), -EINVAL);
+    cr_expect(strstr(text, "guaranteed_permille is 401, must be 0 to 400"), "%s", text);
+    cr_expect_eq(set_shares("another", both, SPW_SHARES(1, 1)), -ESRCH);
+    cr_expect(strstr(text, "no space of that fingerprint"), "%s", text);
+    strcpy(record.fingerprint, "another");
+    cr_assert_eq(open_space(), 1);
+    cr_expect_eq(set_shares("another", both, SPW_SHARES(701, 0)), -ENOSPC);
+    cr_expect_eq(set_shares("a model", SPW_SET_GUARANTEED, 0), 0);
+    cr_expect_eq(shares_of(0), SPW_SHARES(0, 400));
+    cr_expect_eq(set_shares("another", both, SPW_SHARES(701, 0)), 1);
+    cr_expect_eq(shares_of(1), SPW_SHARES(701, 0));
+    struct spw_shares_mail endless = {.set = both};
+    memset(endless.fingerprint, 'x', sizeof endless.fingerprint);
+    cr_expect_eq(spw_spaces_share(&ctl, &endless, text, sizeof text), -ESRCH);
+}
+
 Test(spaces, a_warm_start_keeps_shares_that_can_be, .init = begin)
 {
     struct spw_space_slot old[3];
