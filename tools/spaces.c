@@ -83,26 +83,57 @@ static int check_asked(const struct spw_geometry *geometry, const struct spw_ope
     return status;
 }
 
-/* What spaces other than @but are promised, in 1/1000. */
-static uint32_t promised(const struct spw_ctl *ctl, uint32_t but)
+/* Workers that keep parts of @space. */
+static uint64_t workers_of(const struct spw_space_slot *space)
+{
+    uint64_t workers = 0;
+    for (uint32_t r = 0; r < SPW_RANKS_MAX; r++)
+        workers |= spw_load_relaxed(&space->rank_workers[r]); /* only the daemon stores them */
+    return workers;
+}
+
+/* What spaces other than @but are promised of worker @k, in 1/1000. */
+static uint32_t promised(const struct spw_ctl *ctl, uint32_t but, uint32_t k)
 {
     uint32_t sum = 0;
-    for (uint32_t s = 0; s < SPW_SPACES_MAX; s++)
-        if (s != but && spw_load_relaxed(&ctl->space[s].ready)) /* only the daemon stores them */
-            sum += SPW_SHARES_GUARANTEED(spw_load_relaxed(&ctl->space[s].shares));
+    for (uint32_t s = 0; s < SPW_SPACES_MAX; s++) {
+        const struct spw_space_slot *space = &ctl->space[s];
+        /* relaxed: only the daemon stores them */
+        if (s != but && spw_load_relaxed(&space->ready) && workers_of(space) >> k & 1)
+            sum += SPW_SHARES_GUARANTEED(spw_load_relaxed(&space->shares));
+    }
     return sum;
 }
 
-/* No more than all there is can be promised. */
-static int check_promise(const struct spw_ctl *ctl, uint32_t s, uint64_t shares, char *text,
-                         size_t text_bytes)
+/* No more than all that a worker has can be promised. @workers: that keep parts of space @s. */
+static int check_promise(const struct spw_ctl *ctl, uint32_t s, uint64_t workers, uint64_t shares,
+                         char *text, size_t text_bytes)
 {
-    uint32_t others = promised(ctl, s), guaranteed = SPW_SHARES_GUARANTEED(shares);
-    if (others + guaranteed <= SPW_SHARES_ALL || guaranteed == 0)
+    uint32_t guaranteed = SPW_SHARES_GUARANTEED(shares), most = 0, at = 0;
+    for (uint64_t left = workers; left != 0; left &= left - 1) {
+        uint32_t k = (uint32_t)__builtin_ctzll(left), others = promised(ctl, s, k);
+        if (others > most)
+            most = others, at = k;
+    }
+    if (most + guaranteed <= SPW_SHARES_ALL || guaranteed == 0)
         return 0;
-    snprintf(text, text_bytes, "guaranteed_permille is %u, but others are promised %u of %u",
-             guaranteed, others, SPW_SHARES_ALL);
+    snprintf(text, text_bytes,
+             "guaranteed_permille is %u, but others are promised %u of %u of worker %u", guaranteed,
+             most, SPW_SHARES_ALL, at);
     return -ENOSPC;
+}
+
+/* What it is promised now counts for workers that join, too. */
+static int check_opening(const struct spw_ctl *ctl, uint32_t s, bool there,
+                         const struct spw_open_space_mail *asked, char *text, size_t text_bytes)
+{
+    const struct spw_space_slot *space = &ctl->space[s];
+    uint64_t workers = there ? workers_of(space) : 0, shares = asked->shares;
+    if (there && shares == 0)
+        shares = spw_load_relaxed(&space->shares); /* only the daemon stores them */
+    for (uint32_t r = 0; r < asked->record.ranks; r++)
+        workers |= 1ull << asked->rank_worker[r];
+    return check_promise(ctl, s, workers, shares, text, text_bytes);
 }
 
 /* The same fingerprint must mean the same bytes: name the first thing that differs. */
@@ -202,7 +233,7 @@ int spw_spaces_open(struct spw_ctl *ctl, const struct spw_geometry *geometry,
     else
         memset(space->rank_workers, 0, sizeof space->rank_workers);
     if (!status)
-        status = check_promise(ctl, (uint32_t)s, asked->shares, text, text_bytes);
+        status = check_opening(ctl, (uint32_t)s, there, asked, text, text_bytes);
     if (!status)
         status = enter_ranks(space, asked->rank_worker, record->ranks, text, text_bytes);
     if (status)
@@ -238,7 +269,8 @@ int spw_spaces_share(struct spw_ctl *ctl, const struct spw_shares_mail *asked, c
     uint64_t shares = with_shares(&ctl->space[s], asked);
     int status = check_shares(shares, text, text_bytes);
     if (!status)
-        status = check_promise(ctl, (uint32_t)s, shares, text, text_bytes);
+        status =
+            check_promise(ctl, (uint32_t)s, workers_of(&ctl->space[s]), shares, text, text_bytes);
     if (status)
         return status;
     spw_store_relaxed(&ctl->space[s].shares, shares); /* workers take them as they come */
@@ -264,9 +296,9 @@ int spw_spaces_keep(struct spw_ctl *ctl, const struct spw_geometry *geometry, ui
                     const struct spw_space_slot *old, char *text, size_t text_bytes)
 {
     const struct spw_space_record record = old->record; /* once; only the copy is looked at */
-    uint64_t mask[SPW_RANKS_MAX];
+    uint64_t mask[SPW_RANKS_MAX], workers = 0;
     for (uint32_t r = 0; r < SPW_RANKS_MAX; r++)
-        mask[r] = spw_load_relaxed(&old->rank_workers[r]);
+        workers |= mask[r] = spw_load_relaxed(&old->rank_workers[r]);
     const char *what = NULL;
     if (spw_load_relaxed(&old->ready) != 1 || old->seal != seal_of(&record))
         what = "its record isn't what it was";
@@ -282,7 +314,8 @@ int spw_spaces_keep(struct spw_ctl *ctl, const struct spw_geometry *geometry, ui
     }
     struct spw_space_slot *space = &ctl->space[s];
     uint64_t shares = spw_load_relaxed(&old->shares);
-    if (check_shares(shares, text, text_bytes) || check_promise(ctl, s, shares, text, text_bytes))
+    if (check_shares(shares, text, text_bytes) ||
+        check_promise(ctl, s, workers, shares, text, text_bytes))
         shares = 0; /* they are no part of what the chunks are */
     space->record = record;
     space->seal = seal_of(&record);

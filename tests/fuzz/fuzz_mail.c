@@ -72,14 +72,25 @@ static void check_space(uint32_t s)
                     "two spaces of one fingerprint");
 }
 
+static bool uses(const struct spw_space_slot *space, uint32_t k)
+{
+    uint64_t workers = 0;
+    for (uint32_t r = 0; r < SPW_RANKS_MAX; r++)
+        workers |= spw_load_relaxed(&space->rank_workers[r]);
+    return workers >> k & 1;
+}
+
 static void check_promises(void)
 {
-    const struct spw_ctl *ctl = pool.pool.ctl;
-    uint32_t promised = 0;
-    for (uint32_t s = 0; s < SPW_SPACES_MAX; s++)
-        if (spw_load_relaxed(&ctl->space[s].ready) == 1)
-            promised += SPW_SHARES_GUARANTEED(spw_load_relaxed(&ctl->space[s].shares));
-    fuzz_expect(promised <= SPW_SHARES_ALL, "more than all is promised");
+    for (uint32_t k = 0; k < GUARDED_WORKERS; k++) {
+        uint32_t promised = 0;
+        for (uint32_t s = 0; s < SPW_SPACES_MAX; s++) {
+            const struct spw_space_slot *space = &pool.pool.ctl->space[s];
+            if (spw_load_relaxed(&space->ready) == 1 && uses(space, k))
+                promised += SPW_SHARES_GUARANTEED(spw_load_relaxed(&space->shares));
+        }
+        fuzz_expect(promised <= SPW_SHARES_ALL, "more than all is promised");
+    }
 }
 
 static void request(uint64_t seq)

@@ -286,6 +286,29 @@ Test(spaces, no_more_than_all_is_promised, .init = begin)
     cr_assert_eq(open_space(), 2, "who asks for nothing is let in");
 }
 
+Test(spaces, what_is_promised_counts_where_it_is_kept, .init = begin)
+{
+    shares = SPW_SHARES(600, 0);
+    cr_assert_eq(open_space(), 0);
+    strcpy(record.fingerprint, "on others");
+    rank_worker[0] = 2;
+    rank_worker[1] = 3;
+    cr_assert_eq(open_space(), 1, "%s", text);
+    strcpy(record.fingerprint, "on both");
+    rank_worker[0] = 1;
+    rank_worker[1] = 2;
+    shares = SPW_SHARES(401, 0);
+    refused(-ENOSPC, "guaranteed_permille is 401, but others are promised 600 of 1000 of worker 1");
+    strcpy(record.fingerprint, "on others");
+    rank_worker[0] = 0;
+    rank_worker[1] = 3;
+    shares = 0;
+    refused(-ENOSPC, "guaranteed_permille is 600, but others are promised 600 of 1000 of worker 0");
+    cr_expect_eq(mask(1, 0), 1ull << 2, "it has no more workers than before");
+    shares = SPW_SHARES(400, 0);
+    cr_expect_eq(open_space(), 1, "%s", text);
+}
+
 static int set_shares(const char *fingerprint, uint32_t set, uint64_t to)
 {
     struct spw_shares_mail asked = {.shares = to, .set = set};
