@@ -25,13 +25,20 @@ void spw_warm_count(const struct spw_pool *pool, struct spw_warm_count *out_coun
     *out_count = count;
 }
 
+/* It has chunks here, or somebody gave it shares. The others' places are free for new ones. */
+static bool is_worth_keeping(const struct spw_space_slot *old, uint64_t chunks)
+{
+    bool has_shares = spw_load_relaxed(&old->ready) == 1 && spw_load_relaxed(&old->shares) != 0;
+    return chunks != 0 || has_shares;
+}
+
 void spw_warm_keep_spaces(void *ctx, struct spw_pool *pool, const struct spw_ctl *old)
 {
     struct spw_warm_count *count = ctx;
     spw_warm_count(pool, count);
     for (uint32_t s = 0; s < SPW_SPACES_MAX; s++) {
         char text[128] = "";
-        if (count->of_space[s] &&
+        if (is_worth_keeping(&old->space[s], count->of_space[s]) &&
             spw_spaces_keep(pool->ctl, &pool->geometry, s, &old->space[s], text, sizeof text))
             spw_log(SPW_LOG_WARNING,
                     "space %u is damaged and its %" PRIu64 " chunks are dropped: %s", s,

@@ -17,7 +17,7 @@ struct spw_warm_count {
 void spw_warm_count(const struct spw_pool *pool, struct spw_warm_count *out_count);
 
 /** For spw_pool_create(): of the spaces of @old, keep those that are sound and that some READY
- * entry is of; a damaged one is named in the log. @ctx a struct spw_warm_count that is filled. */
+ * entry is of or that have shares; a damaged one is named in the log. @ctx a struct spw_warm_count that is filled. */
 void spw_warm_keep_spaces(void *ctx, struct spw_pool *pool, const struct spw_ctl *old);
 
 /** Say in one line what became of @before, when all workers have adopted their shards. */

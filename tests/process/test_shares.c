@@ -190,6 +190,33 @@ Test(process_shares, shares_outlive_their_client_a_worker_and_a_warm_start)
     proc_close(&pool);
 }
 
+Test(process_shares, a_warm_start_keeps_shares_of_a_space_that_holds_nothing)
+{
+    start();
+    meet(&batch, "nobody's", 0, 0);
+    meet(&chat, "chat", 400, 900);
+    actor_close(&batch);
+    actor_close(&chat);
+    cr_assert_eq(proc_stop(&pool, SIGTERM), 0);
+    proc_spawn(&pool);
+    cr_assert_eq(proc_await(&pool), 0);
+    json_t *root = list(), *line = line_of(root, "chat");
+    cr_assert_not_null(line, "%s", out);
+    cr_expect_eq(number(line, "guaranteed_permille"), 400);
+    cr_expect_eq(number(line, "largest_permille"), 900);
+    cr_expect_null(line_of(root, "nobody's"), "its place is free");
+    json_decref(root);
+    meet(&batch, "batch", 0, 0);
+    meet(&chat, "chat", 0, 0);
+    store(&chat, 1, 16);
+    store(&batch, 1000, 100);
+    cr_expect_eq(hits(&chat, 1, 16), 16);
+    actor_close(&chat);
+    actor_close(&batch);
+    cr_expect_eq(proc_stop(&pool, SIGTERM), 0);
+    proc_close(&pool);
+}
+
 Test(process_shares, what_cant_be_promised_is_refused_in_words)
 {
     struct actor_config who = {
