@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "tools/plan.h"
 #include "tools/units.h"
 
 #define FIELD(name)    offsetof(struct spw_config, name)
@@ -73,7 +74,8 @@ static const struct spw_option table[] = {
      "stores that may wait in each worker's queue"},
 
     {"nvme-dir", "nvme", SPW_OPTION_TEXT, FIELD(nvme_dir), 0, TEXT_MAX(nvme_dir), NULL, NULL,
-     "directory for chunks that leave memory, for this pool alone, there and writable; a relative one "
+     "directory for chunks that leave memory, for this pool alone, there and writable; a relative "
+     "one "
      "begins where the daemon is started; none: no such tier"},
     {"nvme-bytes", "nvme", SPW_OPTION_BYTES, FIELD(nvme_bytes), 0, 1ull << 50, NULL, "0",
      "bytes on disk at most, everything included, of all workers; must be given with nvme-dir"},
@@ -288,6 +290,39 @@ int spw_config_parse(int argc, char *const *argv, struct spw_config *out_config,
     return check_all(config, err, err_bytes);
 }
 
+static void plan_of(const struct spw_config *config, struct spw_geometry *out_geometry,
+                    struct spw_plan *out_plan)
+{
+    struct spw_pool_config pool = {0};
+
+    spw_plan_pool(config, &pool);
+    spw_plan_bytes(&pool.geometry, out_plan);
+    *out_geometry = pool.geometry;
+}
+
+/* Shared memory besides payload: what a worker has below is listed there, so a large tier takes much of
+ * it. */
+static void print_tables(const struct spw_config *config, FILE *out)
+{
+    struct spw_config without = *config;
+    struct spw_geometry geometry, ignored;
+    struct spw_plan plan, less;
+    char bytes[SPW_UNITS_TEXT_BYTES];
+
+    plan_of(config, &geometry, &plan);
+    fprintf(out, "; plan: %.1f MB of tables and rings\n", (double)plan.control_bytes / 1e6);
+    if (config->nvme_dir[0] == '\0')
+        return;
+    without.nvme_dir[0] = '\0';
+    plan_of(&without, &ignored, &less);
+    fprintf(
+        out,
+        "; plan: at most %s on disk in %s; each worker lists %u chunks of it, which takes %.1f MB "
+        "of those tables in all\n",
+        spw_units_format(SPW_UNIT_BYTES, config->nvme_bytes, bytes), config->nvme_dir,
+        geometry.cold_chunks, (double)(plan.control_bytes - less.control_bytes) / 1e6);
+}
+
 void spw_config_print(const struct spw_config *config, FILE *out)
 {
     uint64_t worker_bytes = config->capacity_chunks * config->chunk_bytes;
@@ -301,6 +336,7 @@ void spw_config_print(const struct spw_config *config, FILE *out)
             spw_units_format(SPW_UNIT_BYTES, worker_bytes, one),
             spw_units_format(SPW_UNIT_BYTES, worker_bytes * config->workers, all),
             spw_units_format(SPW_UNIT_BYTES, kv_bytes, kv));
+    print_tables(config, out);
 }
 
 void spw_config_help(const struct spw_config *config, FILE *out)

@@ -13,7 +13,9 @@ int spw_config_refuse_pair(const struct spw_config *config, const char *first, c
  * or a negative errno. */
 int spw_config_check_nvme(struct spw_config *config, char *err, size_t err_bytes);
 
-/** What can't be right but works, in words; false: nothing. */
-bool spw_config_warns(const struct spw_config *config, char *out, size_t room);
+typedef void spw_config_say(void *ctx, const char *words);
+
+/** @say each thing that can't be meant but works: value and remedy. */
+void spw_config_warn(const struct spw_config *config, spw_config_say *say, void *ctx);
 
 #endif

@@ -96,6 +96,18 @@ static int check_bytes(const struct spw_config *config, char *err, size_t err_by
     return -EINVAL;
 }
 
+/* Payload alone counts; a chunk that is larger than a day's budget never goes down. */
+static int check_budget(const struct spw_config *config, char *err, size_t err_bytes)
+{
+    if (config->nvme_write_budget == 0 || config->nvme_write_budget >= config->chunk_bytes)
+        return 0;
+    return spw_config_refuse_pair(
+        config, "nvme-write-budget",
+        "is what a worker may write in a day, 0 for no limit, and must be "
+        "at least",
+        "chunk-bytes", err, err_bytes);
+}
+
 int spw_config_check_nvme(struct spw_config *config, char *err, size_t err_bytes)
 {
     if (config->nvme_dir[0] == '\0')
@@ -103,6 +115,8 @@ int spw_config_check_nvme(struct spw_config *config, char *err, size_t err_bytes
     int rc = make_absolute(config, err, err_bytes);
     if (rc == 0)
         rc = check_bytes(config, err, err_bytes);
+    if (rc == 0)
+        rc = check_budget(config, err, err_bytes);
     if (rc == 0 && config->max_clients == SPW_CONFIG_CLIENTS_MAX)
         rc = spw_config_refuse_pair(config, "max-clients",
                                     "must be 126 at most (a worker sleeps on 128 words) with",
@@ -110,16 +124,39 @@ int spw_config_check_nvme(struct spw_config *config, char *err, size_t err_bytes
     return rc;
 }
 
-bool spw_config_warns(const struct spw_config *config, char *out, size_t room)
+/* ---- what works, but can't be meant ---------------------------------------------------------- */
+
+static void warn_of_bytes(const struct spw_config *config, spw_config_say *say, void *ctx)
 {
     uint64_t memory = config->workers * config->capacity_chunks * config->chunk_bytes;
-    char below[SPW_UNITS_TEXT_BYTES], above[SPW_UNITS_TEXT_BYTES];
-    if (config->nvme_dir[0] == '\0' || config->nvme_bytes > memory)
-        return false;
-    snprintf(out, room,
+    char below[SPW_UNITS_TEXT_BYTES], above[SPW_UNITS_TEXT_BYTES], words[320];
+    if (config->nvme_bytes > memory)
+        return;
+    snprintf(words, sizeof words,
              "--nvme-bytes (%s) is not larger than the memory of all workers (%s): hardly a chunk "
-             "will be found there that memory has not",
+             "will be found there that memory has not; give more, or leave --nvme-dir out",
              spw_units_format(SPW_UNIT_BYTES, config->nvme_bytes, below),
              spw_units_format(SPW_UNIT_BYTES, memory, above));
-    return true;
+    say(ctx, words);
+}
+
+static void warn_of_chunks(const struct spw_config *config, spw_config_say *say, void *ctx)
+{
+    char words[320];
+    if (config->nvme_chunks == 0 || config->nvme_chunks > config->capacity_chunks)
+        return;
+    snprintf(
+        words, sizeof words,
+        "--nvme-chunks (%llu) is not more than --capacity-chunks (%llu): hardly a chunk will be "
+        "found there that memory has not; give more, or leave it out to list all that fit",
+        (unsigned long long)config->nvme_chunks, (unsigned long long)config->capacity_chunks);
+    say(ctx, words);
+}
+
+void spw_config_warn(const struct spw_config *config, spw_config_say *say, void *ctx)
+{
+    if (config->nvme_dir[0] == '\0')
+        return;
+    warn_of_bytes(config, say, ctx);
+    warn_of_chunks(config, say, ctx);
 }

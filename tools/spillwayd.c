@@ -86,6 +86,18 @@ static void arm_crash_point(const char *worker)
 }
 #endif
 
+static void print_warning(void *ctx, const char *words)
+{
+    (void)ctx;
+    fprintf(stderr, "spillwayd: warning: %s\n", words);
+}
+
+static void log_warning(void *ctx, const char *words)
+{
+    (void)ctx;
+    spw_log(SPW_LOG_WARNING, "%s", words);
+}
+
 int main(int argc, char **argv)
 {
     struct spw_config config;
@@ -110,8 +122,7 @@ int main(int argc, char **argv)
         return 0;
     case SPW_CONFIG_CHECK:
         spw_config_print(&config, stdout);
-        if (spw_config_warns(&config, err, sizeof err))
-            fprintf(stderr, "spillwayd: warning: %s\n", err);
+        spw_config_warn(&config, print_warning, NULL);
         return 0;
     case SPW_CONFIG_RUN:
         break;
@@ -122,8 +133,8 @@ int main(int argc, char **argv)
     spw_log_open(&(struct spw_log_config){.quiet = config.quiet});
     if (!worker && !config.quiet)
         spw_config_print(&config, stderr);
-    if (!worker && spw_config_warns(&config, err, sizeof err))
-        spw_log(SPW_LOG_WARNING, "%s", err);
+    if (!worker)
+        spw_config_warn(&config, log_warning, NULL);
     int status =
         worker ? spw_worker_main(&config, argv[2], &stop) : spw_daemon_run(&config, argv, &stop);
     spw_log_close();

@@ -220,6 +220,8 @@ Test(config, ce5_the_tier_below_has_no_size_by_default_and_its_options_go_togeth
         {"--workers 2 --nvme-dir /tmp --nvme-bytes 300KiB",
          {"--nvme-bytes", "2 workers", "512KiB"}},
         {"--chunk-bytes 4MiB --nvme-dir /tmp --nvme-bytes 4MiB", {"--nvme-bytes", "4MiB", "chunk"}},
+        {"--nvme-dir /tmp --nvme-bytes 1GiB --nvme-write-budget 1KiB",
+         {"--nvme-write-budget (1KiB", "0 for no limit", "--chunk-bytes (64KiB"}},
         {"--nvme-bytes 1GiB", {"--nvme-bytes (1GiB", "no effect", "--nvme-dir"}},
         {"--nvme-queue 9", {"--nvme-queue (9", "no effect", "--nvme-dir"}},
         {"--nvme-dir /tmp --nvme-bytes 1GiB --max-clients 127",
@@ -283,18 +285,63 @@ Test(config, a_relative_directory_below_begins_here)
     cr_expect(strstr(err, "absolute"), "%s", err);
 }
 
+static void add_words(void *ctx, const char *words)
+{
+    strcat(strcat(ctx, words), "\n");
+}
+
+/* What is warned of, a line each. */
+static const char *warnings(const char *args)
+{
+    static char words[1024];
+    struct spw_config config;
+    char err[512];
+
+    words[0] = '\0';
+    cr_assert_eq(parse(args, &config, err, sizeof err), 0, "%s", err);
+    spw_config_warn(&config, add_words, words);
+    return words;
+}
+
 Test(config, a_tier_below_that_is_no_larger_than_memory_is_warned_of)
 {
-    struct spw_config config;
-    char err[512], words[512];
+    const char *words = warnings("--capacity-chunks 16384 --nvme-dir /tmp --nvme-bytes 1GiB");
 
-    cr_assert_eq(parse("--capacity-chunks 16384 --nvme-dir /tmp --nvme-bytes 1GiB", &config, err,
-                       sizeof err),
-                 0, "%s", err);
-    cr_assert(spw_config_warns(&config, words, sizeof words));
     cr_expect(strstr(words, "--nvme-bytes (1GiB)") && strstr(words, "(1GiB): hardly"), "%s", words);
-    cr_assert_eq(parse("--nvme-dir /tmp --nvme-bytes 1GiB", &config, err, sizeof err), 0);
-    cr_expect(!spw_config_warns(&config, words, sizeof words));
+    words = warnings("--nvme-dir /tmp --nvme-bytes 1GiB --nvme-chunks 1");
+    cr_expect(strstr(words, "--nvme-chunks (1)") && strstr(words, "--capacity-chunks (1024)") &&
+                  strstr(words, "leave it out"),
+              "%s", words);
+    cr_expect_str_eq(warnings("--nvme-dir /tmp --nvme-bytes 1GiB"), "");
+    cr_expect_str_eq(warnings("--nvme-dir /tmp --nvme-bytes 1GiB --nvme-chunks 1025"), "");
+    cr_expect_str_eq(warnings(""), "");
+}
+
+/* The values that are printed, and the plan. */
+static const char *plan_text(const char *args)
+{
+    static char text[16384];
+    struct spw_config config;
+    char err[512];
+    FILE *out = fmemopen(text, sizeof text, "w");
+
+    cr_assert(out);
+    cr_assert_eq(parse(args, &config, err, sizeof err), 0, "%s", err);
+    spw_config_print(&config, out);
+    fclose(out);
+    return text;
+}
+
+Test(config, the_plan_has_the_tables_and_the_tier_below)
+{
+    const char *text = plan_text("--nvme-dir /tmp --nvme-bytes 500GiB --workers 2");
+
+    cr_expect(strstr(text, "; plan: at most 500GiB on disk in /tmp; each worker lists 4096000 "
+                           "chunks of it, which takes "),
+              "%s", text);
+    text = plan_text("");
+    cr_expect(strstr(text, "MB of tables and rings\n"), "%s", text);
+    cr_expect(!strstr(text, "on disk"), "%s", text);
 }
 
 Test(config, unknown_flags_suggest_the_nearest)
