@@ -16,6 +16,7 @@
 
 #include "shm/alive.h"
 #include "tier/counters.h"
+#include "tools/below_dir.h"
 #include "tools/command.h"
 #include "tools/replay.h"
 #include "tools/replay_report.h"
@@ -332,6 +333,18 @@ static int run_all(struct replay *replay, const struct spw_trace *trace)
     return replay->failed ? SPW_EXIT_FAILED : printed;
 }
 
+/* A tier that already holds the trace's chunks has another hit rate. */
+static void warn_of_chunks_below(const struct spw_replay_options *options)
+{
+    uint64_t bytes;
+    if (options->nvme_dir[0] && spw_below_shards(options->nvme_dir, 0, &bytes))
+        fprintf(
+            stderr,
+            "spillway replay: warning: %s isn't empty, so what a run before left there counts as "
+            "hits: remove what is in it, or name an empty directory\n",
+            options->nvme_dir);
+}
+
 int spw_cmd_replay(int argc, char *const *argv)
 {
     struct spw_replay_options options;
@@ -352,6 +365,7 @@ int spw_cmd_replay(int argc, char *const *argv)
         fprintf(stderr, "spillway replay: %s\n", words);
         return status == -ENOTSUP ? SPW_EXIT_USAGE : SPW_EXIT_FAILED;
     }
+    warn_of_chunks_below(&options);
     signal(SIGPIPE, SIG_IGN);
     struct replay *replay = calloc(1, sizeof *replay);
     int exit_status = SPW_EXIT_FAILED;

@@ -34,7 +34,9 @@ static const struct spw_option table[] = {
      "resident chunks a worker; with --simulate as many as there are, unless given"},
     {"nvme-dir", NULL, SPW_OPTION_TEXT, AT(nvme_dir), 0,
      sizeof((struct spw_replay_options *)0)->nvme_dir, NULL, NULL,
-     "directory for chunks that leave memory; what the pool puts there stays"},
+     "directory for chunks that leave memory, empty for figures to mean anything: what the pool "
+     "puts "
+     "there stays"},
     {"nvme-chunks", NULL, SPW_OPTION_COUNT, AT(nvme_chunks), 1, CAPACITY_MAX, NULL, "50000",
      "chunks that each worker may have there"},
     {"workers", NULL, SPW_OPTION_COUNT, AT(workers), 1, 32, NULL, "4", "worker processes"},
@@ -146,6 +148,10 @@ static int check_kind(const struct spw_options *given_options, struct spw_replay
         return complain(err, err_bytes, "--policy is compared by --cache-only: give that too");
     if (!options->nvme_dir[0] && given(given_options, "nvme-chunks"))
         return complain(err, err_bytes, "--nvme-chunks has no effect without --nvme-dir");
+    if (options->nvme_dir[0] && options->compare)
+        return complain(err, err_bytes,
+                        "--compare with --nvme-dir would let each policy find what those before it "
+                        "left there: run one policy at a time, each with an empty directory");
     if (options->payload_bytes % 64)
         return complain(err, err_bytes, "--payload-bytes must be a multiple of 64");
     if (options->simulate && (name = first_given(given_options, of_pool)))

@@ -144,6 +144,17 @@ Test(process_replay, cache_only_over_a_tier_below_hits_what_one_cache_of_its_siz
     cr_expect_gt(value(root, "verified_chunks"), (double)want.hit_blocks / 4, "%s", out);
     cr_expect_eq(value(root, "wrong_bytes"), 0);
     json_decref(root);
+    cr_expect(!strstr(out, "isn't empty"), "%s", out);
+    cr_expect_eq(replay(args), 0, "%s", out);
+    cr_expect(strstr(out, "isn't empty, so what a run before left there counts as hits"), "%s",
+              out);
+}
+
+Test(process_replay, policies_that_would_share_a_directory_below_are_not_compared)
+{
+    const char *const args[] = {"--generate", "--compare", "--nvme-dir", "/tmp", NULL};
+    cr_expect_eq(replay(args), 2, "%s", out);
+    cr_expect(strstr(out, "one policy at a time, each with an empty directory"), "%s", out);
 }
 
 /* ---- timed ----------------------------------------------------------------------------------- */
