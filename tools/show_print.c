@@ -29,7 +29,7 @@ static const char *worker_word(const struct spw_show_worker *worker)
 
 static void print_counter(const char *name, uint64_t sum, const char *text)
 {
-    printf("  %-22s %14" PRIu64 "  %s\n", name, sum, text);
+    printf("  %-24s %14" PRIu64 "  %s\n", name, sum, text);
 }
 
 static void print_worker_counters(uint32_t workers, const struct spw_show_view *view)
@@ -61,9 +61,13 @@ static void print_streams(uint32_t workers, const struct spw_show_view *view)
            "a new store ends in");
     for (uint32_t k = 0; k < workers; k++) {
         const struct spw_show_worker *worker = &view->worker[k];
-        printf("%6u %10.1fMB %10.1fMB %8.1fMB/s  %s\n", k, (double)worker->backlog_bytes / 1e6,
-               (double)worker->awaited_bytes / 1e6, (double)worker->stream.rate_bytes_per_s / 1e6,
-               worker->stalled                     ? "stalled"
+        char rate[24] = "-";
+        if (worker->alive)
+            snprintf(rate, sizeof rate, "%.1fMB/s", (double)worker->stream.rate_bytes_per_s / 1e6);
+        printf("%6u %10.1fMB %10.1fMB %12s  %s\n", k, (double)worker->backlog_bytes / 1e6,
+               (double)worker->awaited_bytes / 1e6, rate,
+               !worker->alive                      ? "worker gone"
+               : worker->stalled                   ? "stalled"
                : worker->eta_ns == SPW_ETA_UNKNOWN ? "not known"
                                                    : spw_look_duration(worker->eta_ns, text));
     }

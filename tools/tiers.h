@@ -5,6 +5,7 @@
  * size, also when everybody is dead.
  */
 #include <jansson.h>
+#include <stdbool.h>
 
 #include "shm/pool.h"
 
@@ -20,6 +21,7 @@ struct spw_tiers_line {
 
 struct spw_tiers_view {
     uint32_t workers;
+    bool gone[SPW_WORKERS_MAX]; /* no process holds the worker's lock: its lines are what it left */
     struct spw_tiers_line line[SPW_WORKERS_MAX][SPW_TIERS];
     char text[SPW_WORKERS_MAX][SPW_TIERS_TEXT_BYTES]; /* of the tier below; "" = all well */
 };

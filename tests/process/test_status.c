@@ -232,6 +232,22 @@ Test(process_status, waits_are_told_by_client_and_outcome)
     proc_close(&pool);
 }
 
+Test(process_status, of_a_pool_whose_workers_are_gone_nothing_is_shown_as_going_on)
+{
+    char column[64];
+    cr_assert(proc_start(&pool, &(struct proc_config){0}));
+    cr_expect_eq(proc_spillway(&pool, "stat", false, out, sizeof out), 0);
+    snprintf(column, sizeof column, "\n  %-24s %14d  ", "promote_refused_no_slot", 0);
+    cr_expect(strstr(out, column), "in its column: %s", out);
+    cr_expect(strstr(out, " host  up "), "%s", out);
+    proc_kill_all(&pool);
+    cr_expect_eq(proc_spillway(&pool, "ls", false, out, sizeof out), 3);
+    cr_expect(strstr(out, " host  gone ") && !strstr(out, " up "), "%s", out);
+    cr_expect_eq(proc_spillway(&pool, "stat", false, out, sizeof out), 3);
+    cr_expect(strstr(out, "  worker gone\n") && !strstr(out, "MB/s"), "%s", out);
+    proc_close(&pool);
+}
+
 static void patch(enum spw_region_kind kind, size_t at, uint8_t with)
 {
     char name[SPW_PATH_BYTES];

@@ -13,6 +13,7 @@ static struct spw_tiers_view view;
 static void make(void)
 {
     pool.geometry.workers = 2;
+    pool.lock_fd = -1; /* nobody is known to be gone */
     for (uint32_t k = 0; k < 2; k++) {
         pool.feed[k] = calloc(1, sizeof *pool.feed[k]);
         cr_assert(pool.feed[k]);
@@ -72,5 +73,22 @@ Test(tiers, noise_is_shown_as_noise, .init = make)
     cr_expect_eq(view.text[0][0], '?');
     json_t *tiers = spw_tiers_json(&view);
     cr_expect_str_eq(text_of(json_array_get(tiers, 0), "state"), "?");
+    json_decref(tiers);
+}
+
+Test(tiers, of_a_tier_that_is_down_and_a_worker_that_is_gone_nothing_is_measured, .init = make)
+{
+    set(0, SPW_TIER_NVME, SPW_TIER_DOWN, SPW_TIER_URING | SPW_TIER_REGISTERED, 9);
+    set(1, SPW_TIER_NVME, SPW_TIER_UP, SPW_TIER_URING | SPW_TIER_REGISTERED, 9);
+    spw_tiers_read(&pool, &view);
+    cr_expect(!view.gone[0] && !view.gone[1]);
+    view.gone[1] = true;
+    json_t *tiers = spw_tiers_json(&view);
+    const json_t *down = json_array_get(tiers, 0), *gone = json_array_get(tiers, 1);
+    cr_expect_str_eq(text_of(down, "state"), "down");
+    cr_expect(!json_object_get(down, "io_engine"));
+    cr_expect_str_eq(text_of(gone, "state"), "gone");
+    cr_expect(!json_object_get(gone, "io_engine"));
+    cr_expect_eq(json_integer_value(json_object_get(gone, "leased")), 0);
     json_decref(tiers);
 }
