@@ -137,14 +137,15 @@ static int lose_segments_in_mid(int op)
                                               : nvme_rig_get_begin(&rig, 1, 5000, &rc);
     cr_assert(job);
     unlink_segments();
-    uint64_t calls = fault_io_count(rig.fault, SPW_IO_CALL);
+    uint64_t used = nvme_rig_gauge(&rig).used_bytes;
     rig.ahead_ns += 2 * SECOND;
     poll_until_lost(3);
-    for (uint32_t i = 0; i < 50; i++)
+    for (uint32_t i = 0; i < 50; i++) {
         nvme_rig_poll(&rig);
+        usleep(100);
+    }
     cr_expect_not(job->ended);
-    uint64_t used = nvme_rig_gauge(&rig).used_bytes;
-    cr_expect_eq(fault_io_count(rig.fault, SPW_IO_CALL), calls + 1, "the look, and no removal");
+    cr_expect_eq(nvme_rig_gauge(&rig).used_bytes, used, "nothing is removed yet");
     let_go();
     rc = nvme_rig_end(&rig, job);
     cr_expect_eq(nvme_rig_gauge(&rig).entries, 0);
