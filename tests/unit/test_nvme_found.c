@@ -102,6 +102,49 @@ Test(nvme_found, ages_go_on_from_those_that_were_found, .init = make)
     end();
 }
 
+Test(nvme_found, with_fifo_a_use_is_none_after_a_start_either, .init = make)
+{
+    rig.options.fifo = true;
+    rig.options.cap_bytes = 512 << 10;
+    again();
+    puts_of(0, 3);
+    rig.cold.ops->touch(rig.cold.cold, (uint32_t)nvme_rig_id(&rig, 0));
+    puts_of(3, 20); /* its record is written again with theirs */
+    again();
+    for (uint64_t n = 1000; rig.went_count < 20; n++)
+        cr_assert_eq(nvme_rig_put(&rig, n, 4096), 0);
+    for (uint32_t i = 0; i < 20; i++)
+        cr_expect_eq(rig.went[i], i, "%u: %lu", i, (unsigned long)rig.went[i]);
+    end();
+}
+
+Test(nvme_found, what_is_larger_than_chunks_are_now_is_none, .init = make)
+{
+    puts_of(0, 3);
+    cr_assert_eq(nvme_rig_put(&rig, 3, 8192), 0);
+    close_it();
+    rig.options.chunk_bytes_max = 4096;
+    nvme_rig_again(&rig);
+    nvme_rig_until(&rig, SPW_TIER_UP);
+    cr_expect_eq(rig.found, 3);
+    cr_expect_eq(nvme_rig_get(&rig, 3, 8192), -ENOENT);
+    end();
+}
+
+Test(nvme_found, of_more_chunks_than_may_be_listed_some_are, .init = make)
+{
+    puts_of(0, 20);
+    close_it();
+    rig.options.ids = 7;
+    nvme_rig_again(&rig);
+    nvme_rig_until(&rig, SPW_TIER_UP);
+    cr_expect_eq(rig.found, 7);
+    cr_expect_eq(nvme_rig_held(&rig), 7);
+    puts_of(30, 31);
+    cr_expect_eq(nvme_rig_held(&rig), 7);
+    end();
+}
+
 /* ---- resets ---------------------------------------------------------------------------------- */
 
 Test(nvme_found, resets_are_counted_on_from_what_the_medium_says, .init = make)
@@ -196,6 +239,39 @@ Test(nvme_found, a_mark_of_another_boot_holds_up_nothing, .init = make)
     end();
 }
 
+Test(nvme_found, its_own_directory_that_comes_back_is_written_at_once, .init = make)
+{
+    char there[256], away[256];
+    rig.options.quarantine_ns = 1000 * SECOND;
+    again();
+    puts_of(1, 2);
+    move_away(there, away);
+    cr_assert_eq(rename(away, there), 0);
+    nvme_rig_quiet(&rig, 0);
+    rig.ahead_ns += 100 * SECOND;
+    nvme_rig_until(&rig, SPW_TIER_UP);
+    puts_of(2, 3);
+    end();
+}
+
+Test(nvme_found, each_reset_is_written_twice_until_a_dead_processs_writes_have_come, .init = make)
+{
+    close_it();
+    leave_mark_of_this_boot();
+    open_in_quarantine();
+    for (uint64_t i = 1; i <= 3; i++) {
+        cr_assert_eq(nvme_rig_reset(&rig, 0), 0);
+        cr_expect_eq(fault_io_count(rig.fault, SPW_IO_WRITE), 2 * i);
+    }
+    rig.ahead_ns += 61 * SECOND;
+    nvme_rig_until(&rig, SPW_TIER_UP);
+    cr_assert_eq(nvme_rig_reset(&rig, 0), 0); /* may be one of two still */
+    uint64_t before = fault_io_count(rig.fault, SPW_IO_WRITE);
+    cr_assert_eq(nvme_rig_reset(&rig, 0), 0);
+    cr_expect_eq(fault_io_count(rig.fault, SPW_IO_WRITE), before + 1);
+    end();
+}
+
 /* Where the record of chunk @n is, in the first segment. */
 static off_t find_record(int fd, uint64_t n)
 {
@@ -280,6 +356,25 @@ Test(nvme_found, a_segment_that_was_cut_is_noticed_though_nobody_reads_it, .init
     cr_expect_eq(nvme_rig_gauge(&rig).state, SPW_TIER_UP);
     nvme_rig_quiet(&rig, 2);
     cr_expect_neq(access(path, F_OK), 0, "it is removed");
+    end();
+}
+
+/* 1, 2, 4, 8, 16, 32, 32 ... s apart. */
+Test(nvme_found, a_directory_that_stays_away_is_tried_less_and_less_often, .init = make)
+{
+    char away[SUPPORT_PATH_BYTES + 8];
+    snprintf(away, sizeof away, "%s.away", dir);
+    cr_assert_eq(rename(dir, away), 0);
+    rig.ahead_ns += 2 * SECOND;
+    nvme_rig_until(&rig, SPW_TIER_DOWN);
+    uint64_t before = fault_io_count(rig.fault, SPW_IO_CALL);
+    for (uint32_t i = 0; i < 300; i++, rig.ahead_ns += SECOND)
+        nvme_rig_quiet(&rig, 0);
+    uint64_t tries = fault_io_count(rig.fault, SPW_IO_CALL) - before;
+    cr_expect(tries >= 11 && tries <= 15, "%lu", (unsigned long)tries);
+    cr_assert_eq(rename(away, dir), 0);
+    rig.ahead_ns += 100 * SECOND;
+    nvme_rig_until(&rig, SPW_TIER_UP);
     end();
 }
 

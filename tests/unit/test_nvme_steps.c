@@ -90,6 +90,25 @@ Test(nvme_steps, a_transfer_that_was_interrupted_or_found_no_room_is_asked_for_a
     end();
 }
 
+/* Payloads that don't lie as direct I/O has it go through a buffer that others went through before. */
+Test(nvme_steps, nothing_of_another_chunk_is_written_behind_one)
+{
+    enum { LONGER = 8000, BYTES = 5000, CELL = 8192 };
+    static uint8_t cell[CELL];
+    char path[256];
+    nvme_rig_start(&rig, &(struct nvme_rig_options){.skew = 8});
+    cr_assert_eq(nvme_rig_put(&rig, 0, LONGER), 0);
+    puts_of(1, 2);
+    uint64_t at = nvme_rig_cell(&rig, 1, BYTES);
+    cr_assert(at != 0 && nvme_rig_segment(&rig, 0, path));
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    cr_assert_eq(pread(fd, cell, CELL, (off_t)at), CELL);
+    close(fd);
+    for (uint32_t i = BYTES; i < CELL; i++)
+        cr_assert_eq(cell[i], 0, "byte %u", i);
+    end();
+}
+
 /* ---- what becomes of it meanwhile ------------------------------------------------------------ */
 
 Test(nvme_steps, a_put_of_before_a_reset_is_stale)
