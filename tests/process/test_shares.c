@@ -81,6 +81,14 @@ static json_t *list(void)
     return root;
 }
 
+/* The same for people. */
+static void expect_listed(const char *line_end)
+{
+    const char *ls[] = {SPW_PROC_SPILLWAY, "ls", "--pool", "pool", "--shm-dir", pool.dir, NULL};
+    cr_assert_eq(proc_run(ls, out, sizeof out, PROC_LIMIT_MS), 0, "%s", out);
+    cr_expect_not_null(strstr(out, line_end), "\"%s\" isn't in: %s", line_end, out);
+}
+
 Test(process_shares, a_batch_job_cant_wipe_the_chat_model)
 {
     start();
@@ -96,6 +104,9 @@ Test(process_shares, a_batch_job_cant_wipe_the_chat_model)
     cr_expect_eq(number(line, "largest_permille"), 0);
     cr_expect_eq(number(line_of(root, "batch"), "host_bytes"), 20 * CHUNK);
     json_decref(root);
+    expect_listed(" guaranteed    largest  fingerprint\n");
+    expect_listed("     50.0 %        all  chat\n");
+    expect_listed("          -        all  batch\n");
     actor_close(&chat);
     actor_close(&batch);
     cr_expect_eq(proc_stop(&pool, SIGTERM), 0);

@@ -6,8 +6,10 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
 #include <xxhash.h>
 
+#include "shm/atomic.h"
 #include "tests/unit/io_rig.h"
 
 TestSuite(io, .timeout = 30);
@@ -355,4 +357,45 @@ Test(io, a_depth_that_makes_no_sense_is_refused)
             cr_expect(err.text[0] != 0);
         }
     }
+}
+
+/* ---- a kernel that is interrupted ------------------------------------------------------------- */
+
+static spw_atomic32 interruptions; /* of transfers from now on */
+
+static bool is_interrupted(void)
+{
+    uint32_t left = spw_load_relaxed(&interruptions);
+    if (left == 0)
+        return false;
+    spw_store_relaxed(&interruptions, left - 1); /* one thread */
+    errno = EINTR;
+    return true;
+}
+
+/* In place of libc's, for all of this program. */
+ssize_t pread64(int fd, void *to, size_t bytes, off64_t at);
+ssize_t pwrite64(int fd, const void *from, size_t bytes, off64_t at);
+
+ssize_t pread64(int fd, void *to, size_t bytes, off64_t at)
+{
+    return is_interrupted() ? -1 : syscall(SYS_pread64, fd, to, bytes, at);
+}
+
+ssize_t pwrite64(int fd, const void *from, size_t bytes, off64_t at)
+{
+    return is_interrupted() ? -1 : syscall(SYS_pwrite64, fd, from, bytes, at);
+}
+
+Test(io, IO_7_what_a_signal_interrupts_is_done_again)
+{
+    const struct over o = {SPW_IO_THREADS, false};
+    struct io_rig rig = open_rig(&o, 1, NULL);
+    spw_store_relaxed(&interruptions, 3);
+    cr_expect(io_rig_run(&rig, io_rig_part(&rig, SPW_IO_WRITE, 0, 0)) == PART);
+    cr_expect(spw_load_relaxed(&interruptions) == 0);
+    spw_store_relaxed(&interruptions, 3);
+    cr_expect(io_rig_run(&rig, io_rig_part(&rig, SPW_IO_READ, 0, 0)) == PART);
+    cr_expect(spw_load_relaxed(&interruptions) == 0);
+    close_rig(&rig);
 }

@@ -156,6 +156,8 @@ static struct {
     uint32_t pieces;
     bool refuse_fixed; /* opcodes that this kernel has never heard of */
     bool hard;         /* busy, interrupted, takes a part               */
+    uint32_t broken;   /* transfers that ended as none does for good    */
+    bool breaks;
 } kernel;
 
 static int tiny_register(struct io_uring *ring, const struct iovec *piece, unsigned count)
@@ -192,6 +194,16 @@ static int submit_two(struct io_uring *ring)
     return rc;
 }
 
+/* Some of what has ended was interrupted, or would have had to wait. */
+static void break_ends(struct io_uring *ring)
+{
+    for (unsigned at = *ring->cq.khead; at != io_uring_smp_load_acquire(ring->cq.ktail); at++) {
+        struct io_uring_cqe *cqe = &ring->cq.cqes[at & ring->cq.ring_mask];
+        if (cqe->user_data != 0 && cqe->res > 0 && cqe->res <= (int)PART)
+            cqe->res = kernel.broken++ % 2 ? -EINTR : -EAGAIN;
+    }
+}
+
 static int enter(struct io_uring *ring, unsigned wait)
 {
     static const int trouble[] = {0, -EAGAIN, 0, -EBUSY, 0, -EINTR};
@@ -203,6 +215,8 @@ static int enter(struct io_uring *ring, unsigned wait)
         rc = submit_two(ring);
     else
         rc = io_uring_submit_and_wait(ring, wait);
+    if (kernel.breaks)
+        break_ends(ring);
     kernel.sent += rc > 0 ? (uint32_t)rc : 0;
     uint32_t with_it = kernel.sent - *ring->cq.khead;
     if (with_it > kernel.most)
@@ -269,6 +283,17 @@ Test(io_uring, IO_7_a_kernel_that_is_busy_interrupted_or_takes_a_part_loses_noth
 {
     run_thousand(true);
     cr_expect(kernel.entered > 100);
+}
+
+Test(io_uring, IO_7_a_transfer_that_was_interrupted_is_done_again)
+{
+    kernel.breaks = true;
+    struct io_rig rig = open_own_kernel(8, NULL, &own_kernel);
+    cr_assert(io_rig_round_trip(&rig, PARTS));
+    thousand_reads(&rig);
+    cr_expect(io_rig_mode(&rig).uring, "that is no refusal");
+    cr_assert(io_rig_close(&rig) == 0);
+    cr_expect(kernel.broken >= 1000, "%u", kernel.broken);
 }
 
 static void refused_later(void)

@@ -243,6 +243,22 @@ Test(shard_cold, the_ids_of_a_space_are_removed_together)
     stop();
 }
 
+/* CE-9 */
+Test(shard_cold, ce9_what_needs_a_chunk_that_went_below_is_the_next_victim)
+{
+    start();
+    for (uint64_t n = 1; n <= CAPACITY; n++)
+        cr_assert_neq(tiny_store(shard, n), UINT32_MAX);
+    cr_assert_eq(tiny_cold_add(shard, 0, 10), 0);
+    spw_shard_follow(shard, tag_of(10), tag_of(3));
+    spw_shard_cold_remove(shard, 0);
+    cr_expect_eq(spw_load_relaxed(&tiny.pool.feed[0]->counter[SPW_WORKER_orphaned]), 1);
+    cr_assert_neq(tiny_store(shard, 20), UINT32_MAX);
+    cr_expect_eq(seen(3), SPW_REPLICA_ABSENT);
+    cr_expect_eq(seen(1), SPW_REPLICA_READY);
+    stop();
+}
+
 /* ---- promotions ------------------------------------------------------------------------------ */
 
 Test(shard_cold, a_promoted_slot_is_held_until_it_is_released)

@@ -339,3 +339,30 @@ Test(slab, a_promotion_waits_for_a_slab_that_a_step_is_in_the_way_of)
     cr_assert_eq(promote(1), SPW_RESERVED);
     stop();
 }
+
+/* A held chunk is no victim, nor is what lies beside it for a slab's sake. */
+Test(slab, a_slab_with_a_held_chunk_stays)
+{
+    uint32_t held, slot;
+    uint64_t n = 5000;
+    struct spw_chunk_key key = {.group = 0, .key_bytes = sizeof n, .key = &n};
+    start(2, 3);
+    store(0, 0); /* the oldest, in the slab of the held one */
+    spw_chunk_digest(0, 0, &n, sizeof n, key.digest);
+    cr_assert_eq(spw_shard_cold_add(shard, 0, &key, 0, group_bytes[0]), 0);
+    cr_assert_eq(spw_shard_promote(shard, 0, UINT32_MAX, &held), SPW_RESERVED);
+    spw_shard_ready(shard, held);
+    for (n = 2; n < 18; n++)
+        store(2, n);
+    store(1, 50);
+    cr_assert_eq(reserve(3, 99, &slot), SPW_RESERVED);
+    spw_shard_ready(shard, slot);
+    spw_shard_flush(shard);
+    cr_expect(spw_shard_entry(shard, held, &entry) == 0 && entry.state == SPW_READY);
+    cr_expect_neq(slot >> SHIFT, held >> SHIFT);
+    spw_shard_release(shard, held);
+    store(3, 100);
+    store(3, 101);
+    cr_expect(spw_shard_entry(shard, held, &entry) == 0 && entry.state != SPW_READY);
+    stop();
+}
