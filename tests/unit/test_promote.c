@@ -230,6 +230,28 @@ Test(promote, fifty_wait_for_one_chunk_and_see_it_at_the_poll_after_it_came) /* 
 
 /* ---- it does not come ------------------------------------------------------------------------ */
 
+Test(promote, fifty_want_what_is_on_its_way_each_by_its_own_budget) /* LK-6 */
+{
+    struct spw_request *request[50], *woken[64];
+    wait_open(&below);
+    space_config.max_recompute_pending_tokens = 16;
+    struct spw_space *covered = api_space(&api, client, &space_config);
+    lay_below(0, 100, 1);
+    uint32_t slot = api_promote_begin(&api, 0, 0, 1000);
+    for (int i = 0; i < 50; i++) {
+        request[i] = api_request(i % 2 ? covered : space, 100, 1);
+        struct spw_decision decision = api_lookup(client, request[i]);
+        cr_expect_eq(decision.action, i % 2 ? SPW_ACTION_MISS : SPW_ACTION_DEFER);
+        cr_expect_eq(decision.reason, i % 2 ? SPW_REASON_LEADING_PENDING : SPW_REASON_PENDING);
+    }
+    cr_expect(!asked(), "it is on its way");
+    api_promote_end(&api, 0, slot, true);
+    cr_expect_eq(wait_woken(woken, 64), 25, "all that wait, at once");
+    for (int i = 0; i < 50; i++)
+        cr_expect_eq(api_lookup(client, request[i]).action, SPW_ACTION_LOAD);
+    wait_close();
+}
+
 Test(promote, what_will_not_come_is_a_miss_for_who_asked_at_its_next_look) /* LK-3 */
 {
     struct spw_request *one;
