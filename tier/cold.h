@@ -69,9 +69,11 @@ struct spw_cold_gauge {
     uint64_t entries;
     uint64_t leased; /* being read or written     */
     uint64_t evictable;
-    uint32_t state;   /* enum spw_tier_state       */
-    uint32_t mode;    /* bits of enum spw_tier_mode */
-    const char *text; /* borrowed: why it isn't what was asked for, or not up; "" = all well */
+    uint64_t unlisted; /* good chunks that were found so far, but are too large for this pool or too
+                          many: they are nobody's, and stay until their room is needed */
+    uint32_t state;    /* enum spw_tier_state       */
+    uint32_t mode;     /* bits of enum spw_tier_mode */
+    const char *text;  /* borrowed: why it isn't what was asked for, or not up; "" = all well */
 };
 
 struct spw_cold; /* the tier's own state */

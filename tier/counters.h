@@ -75,7 +75,9 @@
     X(promote_unwanted, "asked up, but nobody waited any more before the read began")              \
     X(promote_unread, "read up, then let go of without having been loaded")                        \
     X(tier_down, "times the tier below went out of service")                                       \
-    X(tier_up, "times it came back")
+    X(tier_up, "times it came back")                                                               \
+    X(cold_unlisted,                                                                               \
+      "good chunks below, seen as it was opened, that this pool is too small to list")
 
 enum spw_worker_counter {
 #define X(name, text) SPW_WORKER_##name,

@@ -160,6 +160,7 @@ static void gauge(struct spw_cold *nvme, struct spw_cold_gauge *out)
         .used_bytes = nvme->mount ? SPW_NVME_OVERHEAD + nvme->file_bytes : 0,
         .entries = nvme->held,
         .leased = nvme->leased,
+        .unlisted = nvme->unlisted_ever,
         .evictable = nvme->held - (nvme->reads < nvme->held ? nvme->reads : nvme->held),
         .state = tier_state(nvme),
         .mode = (mode.uring ? SPW_TIER_URING : 0) | (mode.registered ? SPW_TIER_REGISTERED : 0) |
@@ -167,6 +168,11 @@ static void gauge(struct spw_cold *nvme, struct spw_cold_gauge *out)
     };
     if (out->state == SPW_TIER_FULL && nvme->text[0] == '\0')
         snprintf(mode.why, sizeof mode.why, "the disk of %.100s has no room left", nvme->dir);
+    if (nvme->unlisted != 0)
+        snprintf(mode.why, sizeof mode.why,
+                 "%u chunks there are larger, or more, than this pool was started for; they stay "
+                 "until their room is needed",
+                 nvme->unlisted);
     if (nvme->removal_text[0] != '\0')
         snprintf(mode.why, sizeof mode.why, "%s", nvme->removal_text);
     if (nvme->phase == SPW_NVME_SERVES && nvme->now_ns < nvme->write_ns)

@@ -56,11 +56,12 @@ struct spw_nvme_segment {
     uint32_t blocks, class, used, busy; /* busy: transfers and jobs that touch it */
     uint32_t free_from;                 /* no cell below it is free */
     uint32_t parsed;                    /* cells looked at by the scan */
-    uint64_t last_used;                 /* largest sequence of its chunks */
-    uint64_t lanes;                     /* that have chunks in it, PUT or HELD */
-    uint32_t lane_chunks[SPW_LANES];    /* so many of them */
-    struct spw_transfer read;           /* of its table */
-    bool leaving;                       /* emptied; removed once nothing touches it */
+    uint32_t unlisted;               /* free cells whose record is of a good chunk all the same */
+    uint64_t last_used;              /* largest sequence of its chunks */
+    uint64_t lanes;                  /* that have chunks in it, PUT or HELD */
+    uint32_t lane_chunks[SPW_LANES]; /* so many of them */
+    struct spw_transfer read;        /* of its table */
+    bool leaving;                    /* emptied; removed once nothing touches it */
 };
 
 enum spw_nvme_chunk_state {
@@ -187,6 +188,8 @@ struct spw_cold {
     char removal_text[160];
     uint64_t create_bytes; /* charged for the one being made */
     bool mounted_before;
+    uint32_t unlisted;      /* of all segments */
+    uint64_t unlisted_ever; /* seen by all scans */
     uint32_t scan_next, scans;
     bool scan_more;         /* records are there to be looked at, or events to be taken first */
     uint64_t open_until_ns; /* opening has to get on by then */
@@ -252,6 +255,9 @@ int spw_nvme_find_room(struct spw_cold *nvme, const uint64_t space[2], uint64_t 
 void spw_nvme_hold(struct spw_cold *nvme, uint32_t id);
 /** Take the chunk of a good record found in @cell. */
 void spw_nvme_take_found(struct spw_cold *nvme, struct spw_nvme_segment *segment, uint32_t cell);
+/** Let the good record found in @cell be: too large, or one too many. */
+void spw_nvme_leave_unlisted(struct spw_cold *nvme, struct spw_nvme_segment *segment,
+                             uint32_t cell);
 /** Put the order of all chunks right after a scan. 0 or -ENOMEM. */
 int spw_nvme_sort(struct spw_cold *nvme);
 

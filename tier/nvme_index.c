@@ -46,6 +46,18 @@ static void cell_free(struct spw_cold *nvme, const struct spw_nvme_chunk *chunk)
     spw_nvme_block_changed(nvme, segment, chunk->cell);
 }
 
+/* What lies in a free cell is erased like what was dropped from one, before it is written again. */
+static void forget_unlisted(struct spw_cold *nvme, struct spw_nvme_segment *segment, uint32_t cell)
+{
+    static const struct spw_nvme_record none;
+    if (segment->unlisted == 0 || memcmp(&segment->table[cell], &none, sizeof none) == 0)
+        return;
+    segment->table[cell] = none;
+    spw_nvme_block_changed(nvme, segment, cell);
+    segment->unlisted--;
+    nvme->unlisted--;
+}
+
 /* A free cell of @segment, or -ENOENT. */
 static int64_t cell_take(struct spw_cold *nvme, struct spw_nvme_segment *segment)
 {
@@ -55,6 +67,7 @@ static int64_t cell_take(struct spw_cold *nvme, struct spw_nvme_segment *segment
         segment->free_from = cell + 1;
         segment->used++;
         nvme->class[segment->class].free_cells--;
+        forget_unlisted(nvme, segment, (uint32_t)cell);
         return cell;
     }
     segment->free_from = segment->file.head.cells;
@@ -314,6 +327,16 @@ void spw_nvme_take_found(struct spw_cold *nvme, struct spw_nvme_segment *segment
         segment->last_used = last_used;
     nvme->chunk[id].found = true;
     spw_nvme_event(nvme, SPW_COLD_FOUND, id, 0, NULL);
+}
+
+void spw_nvme_leave_unlisted(struct spw_cold *nvme, struct spw_nvme_segment *segment, uint32_t cell)
+{
+    uint64_t sequence = segment->table[cell].sequence;
+    if (sequence > nvme->sequence)
+        nvme->sequence = sequence;
+    segment->unlisted++;
+    nvme->unlisted++;
+    nvme->unlisted_ever++;
 }
 
 struct aged {

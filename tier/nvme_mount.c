@@ -136,8 +136,8 @@ static void read_next_tables(struct spw_cold *nvme)
     }
 }
 
-/* One record of a table. Those that are none are erased, as are those of before a reset, and those
- * beyond what may be listed. */
+/* One record of a table. Those that are none are erased, as are those of before a reset. A start with
+ * larger limits finds what this one can't list. */
 static void look_at_record(struct spw_cold *nvme, struct spw_nvme_segment *segment, uint32_t cell)
 {
     static const struct spw_nvme_record none;
@@ -145,15 +145,15 @@ static void look_at_record(struct spw_cold *nvme, struct spw_nvme_segment *segme
     if (memcmp(record, &none, sizeof none) == 0)
         return;
     bool good = spw_nvme_record_good(record, &segment->file.head, cell) &&
-                record->bytes <= nvme->config.chunk_bytes_max &&
-                record->generation == spw_nvme_generation(nvme, record->space) &&
-                nvme->free_ids.count != 0;
-    if (good) {
+                record->generation == spw_nvme_generation(nvme, record->space);
+    if (!good) {
+        *record = none;
+        spw_nvme_block_changed(nvme, segment, cell);
+    } else if (record->bytes <= nvme->config.chunk_bytes_max && nvme->free_ids.count != 0) {
         spw_nvme_take_found(nvme, segment, cell);
-        return;
+    } else {
+        spw_nvme_leave_unlisted(nvme, segment, cell);
     }
-    *record = none;
-    spw_nvme_block_changed(nvme, segment, cell);
 }
 
 static bool is_read(const struct spw_nvme_segment *segment)

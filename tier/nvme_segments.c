@@ -292,6 +292,7 @@ void spw_nvme_segments_leave(struct spw_cold *nvme)
             segment_remove(nvme, segment) < 0)
             continue;
         nvme->class[segment->class].free_cells -= segment->file.head.cells - segment->used;
+        nvme->unlisted -= segment->unlisted;
         nvme->segment[i--] = nvme->segment[--nvme->segments];
         segment_free(segment);
     }
@@ -313,6 +314,7 @@ void spw_nvme_index_clear(struct spw_cold *nvme)
         segment_free(nvme->segment[i]);
     nvme->segments = nvme->classes = 0;
     nvme->file_bytes = 0;
+    nvme->unlisted = 0;
     nvme->dirty_first = nvme->dirty_last = NULL;
     memset(nvme->class, 0, sizeof nvme->class);
 }

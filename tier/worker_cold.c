@@ -300,6 +300,8 @@ static void show(struct spw_worker *worker)
     spw_store_relaxed(&record->leased, gauge.leased);
     spw_store_relaxed(&record->evictable, gauge.evictable);
     spw_store_relaxed(&record->mode, gauge.mode);
+    spw_worker_count(worker, SPW_WORKER_cold_unlisted, gauge.unlisted - worker->cold->unlisted);
+    worker->cold->unlisted = gauge.unlisted;
     spw_store_relaxed(&record->state, gauge.state);
     if (gauge.state != worker->cold->state || worker->tick_ns != worker->cold->shown_tick_ns)
         show_text(worker, gauge.text);

@@ -75,6 +75,7 @@ struct spw_worker_cold {
     uint64_t *unclaimed; /* bitmap over ids */
     uint32_t unclaimed_count;
     uint32_t claim_from; /* word that is looked at next                  */
+    uint64_t unlisted;   /* as the tier told last                        */
     bool claiming;       /* a space was opened: look at all of them      */
     uint64_t space_hash[SPW_SPACES_MAX][2];
     bool space_known[SPW_SPACES_MAX];

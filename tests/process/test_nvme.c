@@ -163,6 +163,26 @@ Test(process_nvme, all_is_found_again_after_a_warm_and_a_cold_start)
     finish();
 }
 
+Test(process_nvme, a_start_that_lists_fewer_leaves_the_others_to_the_next)
+{
+    start(1);
+    meet();
+    cr_assert(proc_eventually(is_up, NULL, 10000));
+    store_slowly(1, KEYS);
+    await_entries(KEYS);
+    restart("--nvme-chunks=16");
+    cr_assert(proc_eventually(is_up, NULL, 10000));
+    await_entries(16);
+    cr_expect_eq(proc_count(&pool, 0, SPW_WORKER_cold_unlisted), KEYS - 16);
+    cr_expect_eq(proc_spillway(&pool, "ls", false, out, sizeof out), 0);
+    cr_expect(strstr(out, "until their room is needed"), "%s", out);
+    restart(NULL);
+    await_entries(KEYS);
+    usleep(300000);
+    cr_expect_eq(fetch_all(1, KEYS), KEYS);
+    finish();
+}
+
 Test(process_nvme, what_was_reset_stays_away_after_the_death_of_all_and_a_cold_start)
 {
     const char *reset[] = {SPW_PROC_SPILLWAY, "reset",   "--pool", "pool", "--shm-dir",

@@ -329,6 +329,136 @@ Test(nvme_restart, IO_10_buffered_is_told_as_such)
     end();
 }
 
+/* ---- smaller limits -------------------------------------------------------------------------- */
+
+/* Chunks 0 to 19 of 50000 bytes, 20 to 39 of 5000. */
+static uint64_t bytes_of(uint64_t n)
+{
+    return n < 20 ? 50000 : 5000;
+}
+
+static void put_both_sizes(uint64_t cap_bytes)
+{
+    nvme_rig_start(&rig, &(struct nvme_rig_options){.cap_bytes = cap_bytes});
+    for (uint64_t n = 0; n < 40; n++)
+        cr_assert(nvme_rig_put(&rig, n, bytes_of(n)) == 0);
+}
+
+static void expect_unlisted(uint32_t listed, uint32_t unlisted)
+{
+    struct spw_cold_gauge gauge = nvme_rig_gauge(&rig);
+    cr_expect(rig.found == listed && gauge.entries == listed, "%u found", rig.found);
+    cr_expect(gauge.unlisted == unlisted, "%lu unlisted", (unsigned long)gauge.unlisted);
+    cr_expect((strstr(gauge.text, "until their room is needed") != NULL) == (unlisted != 0), "%s",
+              gauge.text);
+}
+
+static uint32_t readable(void)
+{
+    uint32_t count = 0;
+    for (uint64_t n = 0; n < 40; n++) {
+        int rc = nvme_rig_get(&rig, n, bytes_of(n));
+        cr_expect(rc == 0 || rc == -ENOENT, "chunk %lu: %d", (unsigned long)n, rc);
+        count += rc == 0;
+    }
+    return count;
+}
+
+Test(nvme_restart, chunks_too_large_for_one_start_are_found_by_the_next_that_takes_them)
+{
+    put_both_sizes(0);
+    rig.options.chunk_bytes_max = 8192;
+    again();
+    expect_unlisted(20, 20);
+    cr_expect(readable() == 20);
+    cr_expect(nvme_rig_put(&rig, 100, 50000) == -EFBIG);
+    cr_expect(nvme_rig_put(&rig, 101, 6000) == 0);
+    rig.options.chunk_bytes_max = 65536;
+    again();
+    expect_unlisted(41, 0);
+    cr_expect(readable() == 40);
+    end();
+}
+
+Test(nvme_restart, chunks_too_many_for_one_start_are_found_by_the_next_that_lists_them)
+{
+    put_both_sizes(0);
+    rig.options.ids = 10;
+    again();
+    expect_unlisted(10, 30);
+    cr_expect(readable() == 10);
+    rig.options.ids = 4096;
+    again();
+    expect_unlisted(40, 0);
+    cr_expect(readable() == 40);
+    end();
+}
+
+Test(nvme_restart, chunks_that_are_not_listed_go_first_where_room_is_needed)
+{
+    put_both_sizes(2 << 20);
+    rig.options.chunk_bytes_max = 8192;
+    again();
+    expect_unlisted(20, 20);
+    for (uint64_t n = 100; n < 250; n++)
+        cr_assert(nvme_rig_put(&rig, n, 8000) == 0);
+    nvme_rig_quiet(&rig, 20);
+    cr_expect(rig.gone[SPW_COLD_EVICTED] == 0, "%u listed ones went", rig.gone[SPW_COLD_EVICTED]);
+    cr_expect(nvme_rig_gauge(&rig).unlisted == 20, "counted once");
+    rig.options.chunk_bytes_max = 65536;
+    again();
+    cr_expect(rig.found >= 170 && rig.found < 190, "%u found", rig.found);
+    cr_expect(readable() == rig.found - 150, "all but those that went");
+    cr_expect(nvme_rig_gauge(&rig).text[0] == 0, "%s", nvme_rig_gauge(&rig).text);
+    end();
+}
+
+/* Of writes asked for since the tier was opened, the @nth: its bytes. */
+static uint64_t written(uint32_t nth)
+{
+    const struct fault_io_asked *asked;
+    uint32_t count = fault_io_log(rig.fault, &asked);
+    for (uint32_t i = 0; i < count; i++)
+        if (asked[i].op == SPW_IO_WRITE && nth-- == 0)
+            return asked[i].bytes;
+    return 0;
+}
+
+/* 5000 and 7000 bytes have cells of one size. */
+Test(nvme_restart, a_cell_of_a_chunk_that_is_not_listed_is_erased_before_it_is_written)
+{
+    nvme_rig_start(&rig, &(struct nvme_rig_options){0});
+    for (uint64_t n = 0; n < 20; n++)
+        cr_assert(nvme_rig_put(&rig, n, 7000) == 0);
+    rig.options.chunk_bytes_max = 6000;
+    again();
+    expect_unlisted(0, 20);
+    cr_assert(nvme_rig_put(&rig, 100, 5000) == 0);
+    cr_expect(written(0) == 4096 && written(1) >= 5000 && written(2) == 4096,
+              "table, payload, table: %lu, %lu, %lu bytes", (unsigned long)written(0),
+              (unsigned long)written(1), (unsigned long)written(2));
+    rig.options.chunk_bytes_max = 65536;
+    again();
+    expect_unlisted(20, 0);
+    cr_expect(nvme_rig_get(&rig, 100, 5000) == 0);
+    for (uint64_t n = 0; n < 20; n++)
+        if (nvme_rig_id(&rig, n) >= 0)
+            cr_expect(nvme_rig_get(&rig, n, 7000) == 0);
+    end();
+}
+
+Test(nvme_restart, a_reset_reaches_chunks_that_are_not_listed)
+{
+    put_both_sizes(0);
+    rig.options.chunk_bytes_max = 8192;
+    again();
+    cr_assert(nvme_rig_reset(&rig, 0) == 0);
+    rig.options.chunk_bytes_max = 65536;
+    again();
+    expect_unlisted(0, 0);
+    end();
+}
+
 /* ---- whose it is ----------------------------------------------------------------------------- */
 
 Test(nvme_restart, a_directory_has_one_daemon_and_one_worker_a_shard)
