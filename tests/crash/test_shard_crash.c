@@ -243,6 +243,15 @@ static void check_chunks(const struct remains *is)
     }
 }
 
+/* Nothing of the dead copies any more, and the successor doesn't yet. */
+static void check_claims(void)
+{
+    const spw_atomic64 *bits = spw_pool_feed_at(&tiny.pool, 0, tiny.pool.feed_map.copying_off);
+    uint64_t words = spw_claim_words(&tiny.pool.geometry);
+    for (uint64_t w = 0; w < words; w++)
+        EXPECT(spw_load_relaxed(&bits[w]) == 0, "a copying bit of the dead is left");
+}
+
 /* All clients are out of their steps: every slot must serve again. */
 static void check_use(struct spw_shard *shard)
 {
@@ -285,6 +294,7 @@ static void check_successor(const struct remains *was)
     check_numbers(was, &is);
     check_below(was, &is);
     check_chunks(&is);
+    check_claims();
     EXPECT(tiny_stats(shard).filling == 0, "FILLING without an owner");
     tiny_view_update(&view);
     EXPECT(tiny_view_matches(&view), "the view is not what the table says");
