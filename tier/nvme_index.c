@@ -2,10 +2,10 @@
  * Which chunks there are, in which cells, and who goes to make room. See nvme_impl.h.
  *
  * A class is a size of cells, for a space with a guarantee or for all others; each segment belongs to
- * one. A put takes a free cell of its class, else
- * a new segment while the cap allows one, else the place of the chunk of its class that goes next. A
- * class that has nothing to give, or whose next one was used later than anything in some segment of
- * another class, takes that segment: it is emptied, removed, and its bytes are the next one's.
+ * one. A put takes a free cell of its class, else a new segment while the cap allows one, else the place
+ * of the chunk of its class that goes next. A class that has nothing to give, or whose next one was used
+ * later than anything in some segment of another class, takes that segment: it is emptied, removed, and
+ * its bytes are the next one's.
  *
  * Where spaces have shares, first only what is beyond a largest share may go, then what is beyond a
  * guarantee, then what the space that puts has itself. What is left then is promised to others: -EDQUOT.
@@ -104,19 +104,13 @@ void spw_nvme_dropped(struct spw_cold *nvme, uint32_t id)
         chunk_free(nvme, id);
 }
 
-/* Before its id is free: who wasn't told that it was found is told nothing. */
-static void tell_gone(struct spw_cold *nvme, uint32_t id, enum spw_cold_why why)
-{
-    if (!nvme->chunk[id].found)
-        nvme->config.listener.gone(nvme->config.listener.ctx, id, why);
-}
-
 void spw_nvme_all_away(struct spw_cold *nvme)
 {
     for (uint32_t id = 0; id < nvme->config.ids; id++) {
         if (nvme->chunk[id].state == SPW_CHUNK_HELD) {
             spw_order_remove(&class_of(nvme, &nvme->chunk[id])->order, id);
-            tell_gone(nvme, id, SPW_COLD_AWAY);
+            if (!nvme->chunk[id].found) /* else nobody was told of it */
+                nvme->config.listener.gone(nvme->config.listener.ctx, id, SPW_COLD_AWAY);
         }
         if (nvme->chunk[id].state != SPW_CHUNK_FREE)
             spw_slot_list_add(&nvme->free_ids, id);
@@ -128,7 +122,7 @@ void spw_nvme_all_away(struct spw_cold *nvme)
 
 void spw_nvme_lose(struct spw_cold *nvme, uint32_t id, enum spw_cold_why why)
 {
-    bool told = !nvme->chunk[id].found;
+    bool told = !nvme->chunk[id].found; /* of it, as found */
     spw_nvme_forget(nvme, id);
     if (told)
         nvme->config.listener.gone(nvme->config.listener.ctx, id, why);

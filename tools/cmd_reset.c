@@ -239,8 +239,9 @@ static int reset_all(struct talk *talk, const bool *wanted, struct emptied *out,
     return rc;
 }
 
-static int reset(struct spw_pool *pool, const struct reset_args *args, struct spw_error *err)
+static int reset(struct spw_pool *pool, void *ctx, struct spw_error *err)
 {
+    const struct reset_args *args = ctx;
     bool wanted[SPW_SPACES_MAX], any = false;
     struct emptied emptied = {0};
     struct talk talk;
@@ -258,8 +259,6 @@ static int reset(struct spw_pool *pool, const struct reset_args *args, struct sp
 int spw_cmd_reset(int argc, char *const *argv)
 {
     struct reset_args args;
-    struct spw_error err = {0};
-    struct spw_pool_path path;
     int status = spw_command_args_read(argc, argv, &form, &args.pool, NULL);
     if (status >= 0)
         return status;
@@ -267,21 +266,5 @@ int spw_cmd_reset(int argc, char *const *argv)
         fprintf(stderr, "spillway reset: say --space N, --space FINGERPRINT or --all\n");
         return SPW_EXIT_USAGE;
     }
-    struct spw_pool *pool = calloc(1, sizeof *pool);
-    if (!pool) {
-        fprintf(stderr, "spillway reset: out of memory\n");
-        return SPW_EXIT_FAILED;
-    }
-    int rc =
-        spw_pool_path_init(&path, args.pool.shm_dir, args.pool.pool, (uint32_t)args.pool.uid, &err);
-    if (!rc)
-        rc = spw_pool_attach(&path, SPW_ROLE_CLIENT, SPW_CLIENTS_MAX, pool, &err);
-    if (!rc) {
-        rc = reset(pool, &args, &err);
-        spw_pool_detach(pool);
-    }
-    if (rc < 0)
-        fprintf(stderr, "spillway reset: %s\n", err.text);
-    free(pool);
-    return rc == -ETIMEDOUT ? SPW_EXIT_STUCK : rc < 0 ? spw_exit_of(rc) : SPW_EXIT_OK;
+    return spw_command_on_pool("reset", &args.pool, reset, &args);
 }

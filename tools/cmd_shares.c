@@ -22,6 +22,7 @@ struct shares_args {
     struct spw_pool_args pool;
     char space[256];
     char guaranteed[16], largest[16];
+    struct spw_shares_mail asked; /* what they come to */
 };
 
 static const struct spw_option options[] = {
@@ -167,9 +168,10 @@ static void print(const struct spw_pool *pool, uint32_t s, const char *fingerpri
     json_decref(root);
 }
 
-static int change(struct spw_pool *pool, const struct shares_args *args,
-                  struct spw_shares_mail *asked, struct spw_error *err)
+static int change(struct spw_pool *pool, void *ctx, struct spw_error *err)
 {
+    struct shares_args *args = ctx;
+    struct spw_shares_mail *asked = &args->asked;
     name_space(pool, args->space, asked->fingerprint);
     int s = ask(pool, asked, err);
     if (s >= 0)
@@ -179,30 +181,11 @@ static int change(struct spw_pool *pool, const struct shares_args *args,
 
 int spw_cmd_shares(int argc, char *const *argv)
 {
-    struct shares_args args;
-    struct spw_shares_mail asked = {0};
-    struct spw_error err = {0};
-    struct spw_pool_path path;
+    struct shares_args args = {0};
     int status = spw_command_args_read(argc, argv, &form, &args.pool, NULL);
     if (status >= 0)
         return status;
-    if (read_asked(&args, &asked) < 0)
+    if (read_asked(&args, &args.asked) < 0)
         return SPW_EXIT_USAGE;
-    struct spw_pool *pool = calloc(1, sizeof *pool);
-    if (!pool) {
-        fprintf(stderr, "spillway shares: out of memory\n");
-        return SPW_EXIT_FAILED;
-    }
-    int rc =
-        spw_pool_path_init(&path, args.pool.shm_dir, args.pool.pool, (uint32_t)args.pool.uid, &err);
-    if (!rc)
-        rc = spw_pool_attach(&path, SPW_ROLE_CLIENT, SPW_CLIENTS_MAX, pool, &err);
-    if (!rc) {
-        rc = change(pool, &args, &asked, &err);
-        spw_pool_detach(pool);
-    }
-    if (rc < 0)
-        fprintf(stderr, "spillway shares: %s\n", err.text);
-    free(pool);
-    return rc == -ETIMEDOUT ? SPW_EXIT_STUCK : rc < 0 ? spw_exit_of(rc) : SPW_EXIT_OK;
+    return spw_command_on_pool("shares", &args.pool, change, &args);
 }

@@ -58,6 +58,12 @@ int spw_pool_args_read(int argc, char *const *argv, const char *about, struct sp
 int spw_command_args_read(int argc, char *const *argv, const struct spw_command_form *form,
                           struct spw_pool_args *args, const char **out_word);
 
+/** Attach to the pool of @args without a place among its clients, do it, detach. @does returns a negative
+ * errno with words, which are said as @command's. Returns what the process exits with. */
+int spw_command_on_pool(const char *command, const struct spw_pool_args *args,
+                        int (*does)(struct spw_pool *pool, void *ctx, struct spw_error *err),
+                        void *ctx);
+
 /** Exit status for a failed attach. */
 int spw_exit_of(int error);
 

@@ -2,7 +2,9 @@
  * spillway: the command-line tool; a table of commands. Inspection maps a pool read-only.
  */
 #include <assert.h>
+#include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -139,4 +141,28 @@ int main(int argc, char **argv)
     fprintf(stderr, "spillway: no command \"%s\"%s%s%s; see spillway --help\n", argv[1],
             near ? ", did you mean \"" : "", near ? near : "", near ? "\"?" : "");
     return SPW_EXIT_USAGE;
+}
+
+int spw_command_on_pool(const char *command, const struct spw_pool_args *args,
+                        int (*does)(struct spw_pool *pool, void *ctx, struct spw_error *err),
+                        void *ctx)
+{
+    struct spw_error err = {0};
+    struct spw_pool_path path;
+    struct spw_pool *pool = calloc(1, sizeof *pool);
+    if (!pool) {
+        fprintf(stderr, "spillway %s: out of memory\n", command);
+        return SPW_EXIT_FAILED;
+    }
+    int rc = spw_pool_path_init(&path, args->shm_dir, args->pool, (uint32_t)args->uid, &err);
+    if (!rc)
+        rc = spw_pool_attach(&path, SPW_ROLE_CLIENT, SPW_CLIENTS_MAX, pool, &err);
+    if (!rc) {
+        rc = does(pool, ctx, &err);
+        spw_pool_detach(pool);
+    }
+    if (rc < 0)
+        fprintf(stderr, "spillway %s: %s\n", command, err.text);
+    free(pool);
+    return rc == -ETIMEDOUT ? SPW_EXIT_STUCK : rc < 0 ? spw_exit_of(rc) : SPW_EXIT_OK;
 }
