@@ -196,7 +196,8 @@ static void leave_mark(const char *id)
     path_of("busy", path);
     int fd = open(path, O_CREAT | O_WRONLY | O_TRUNC | O_CLOEXEC, 0600);
     cr_assert_geq(fd, 0);
-    cr_assert_eq(write(fd, id, strlen(id) + 1), (ssize_t)strlen(id) + 1);
+    size_t bytes = strlen(id) + 1;
+    cr_assert_eq(write(fd, id, bytes), (ssize_t)bytes);
     close(fd);
 }
 
