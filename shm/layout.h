@@ -7,7 +7,7 @@
  * Objects of a pool NAME of user UID (directory --shm-dir, prefix "spillway-UID-NAME"):
  *
  *   .lock      never mapped; who is alive is told by OFD write locks on its bytes:
- *              byte 0 the daemon, 1 + k worker k, 64 + c client c
+ *              byte 0 the daemon, 1 + k worker k, 40 whoever pins memory now, 64 + c client c
  *   .ctl       written by the daemon alone, and once that is dead by whoever holds its byte: closed
  *   .feed.K    written by worker K alone; where a new daemon goes on with it, before there is one:
  *              the pool's id, acknowledgements and fences
@@ -23,13 +23,14 @@
 #include "shm/atomic.h"
 #include "shm/base.h"
 
-#define SPW_LAYOUT_VERSION 5u
+#define SPW_LAYOUT_VERSION 6u
 #define SPW_REGION_MAGIC   0x31594157304c5053ull
 #define SPW_ENDIAN_MARK    0x01020304u
 #define SPW_PAYLOAD_OFF    4096u /* of .kv and .data: where their payload begins */
 
 #define SPW_LOCK_DAEMON    0u
 #define SPW_LOCK_WORKER(k) (1u + (k))
+#define SPW_LOCK_PINNING   40u
 #define SPW_LOCK_CLIENT(c) (64u + (c))
 
 enum spw_region_kind {
@@ -101,7 +102,8 @@ struct spw_worker_state {
     spw_atomic64 pid;         /* for display, and with the next to end one */
     spw_atomic64 start_ticks; /* of that process, as /proc tells it: no other has pid and this */
     spw_atomic64 restarts;
-    uint8_t reserved1[24];
+    spw_atomic64 out_of_service; /* 1: its GPU failed too often, it is not started any more */
+    uint8_t reserved1[16];
 };
 SPW_LAYOUT_SIZE(struct spw_worker_state, 64);
 
@@ -112,6 +114,9 @@ SPW_LAYOUT_SIZE(struct spw_worker_state, 64);
     ((uint64_t)(largest_permille) << 32 | (uint32_t)(guaranteed_permille))
 #define SPW_SHARES_GUARANTEED(shares) ((uint32_t)(shares))
 #define SPW_SHARES_LARGEST(shares)    ((uint32_t)((shares) >> 32))
+
+/* Payload memory is pinned in all workers or in none: one that can't makes the daemon decide. */
+enum spw_pinning { SPW_PINNING_ON = 0, SPW_PINNING_OFF = 1 };
 
 /* The daemon's answer to a client's mailbox request. */
 struct spw_reply {
@@ -167,7 +172,8 @@ struct spw_ctl {
     spw_atomic64 updated_ns;        /* CLOCK_REALTIME of the daemon's last round, for display */
     spw_atomic64 rounds;            /* of the daemon's loop, for display           */
     spw_atomic64 pid_namespace;     /* inode of the daemon's: pids above mean something there */
-    uint8_t reserved[16];
+    spw_atomic32 pinning;           /* enum spw_pinning: all workers' memory, or none's */
+    uint8_t reserved[12];
     struct spw_worker_state worker[SPW_WORKERS_MAX];
     struct spw_reply reply[SPW_CLIENTS_MAX + 1];
     struct spw_space_slot space[SPW_SPACES_MAX];
@@ -232,6 +238,53 @@ SPW_LAYOUT_SIZE(struct spw_tier_record, 64);
 
 #define SPW_TIER_TEXT_WORDS 32u
 
+/* Who copies for a worker, and where it runs. The daemon looks at pin_state and clients at uuid; all
+ * else is for display. */
+enum spw_copier_kind { SPW_COPIER_UNKNOWN = 0, SPW_COPIER_HOST = 1, SPW_COPIER_CUDA = 2 };
+
+enum spw_pin_state {
+    SPW_PIN_NONE = 0,    /* a host copier needs none, or it is switched off           */
+    SPW_PIN_RUNNING = 1, /* what is pinned is used already                            */
+    SPW_PIN_DONE = 2,
+    SPW_PIN_REFUSED = 3, /* nothing is pinned, gpu_text says why                      */
+};
+
+/* What came of binding to a node: of the process and of its memory, one by one. */
+enum spw_bind_state {
+    SPW_BIND_NONE = 0, /* not asked for: no node is known      */
+    SPW_BIND_DONE = 1,
+    SPW_BIND_DENIED = 2,     /* the system refused             */
+    SPW_BIND_ELSEWHERE = 3,  /* the node isn't allowed: on others that are */
+    SPW_BIND_INTERLEAVED = 4 /* no node is known: spread over all          */
+};
+
+#define SPW_BUS_UNKNOWN  UINT64_MAX
+#define SPW_NEAR_UNKNOWN UINT64_MAX
+
+struct spw_gpu_record {
+    alignas(64) spw_atomic64 kind; /* enum spw_copier_kind; stored last, with release        */
+    spw_atomic64 uuid[2];          /* of the GPU, most significant byte first; 0 = none      */
+    spw_atomic64 bus;              /* domain << 16 | bus << 8 | device << 3 | function       */
+    spw_atomic64 pin_state;        /* enum spw_pin_state                                     */
+    spw_atomic64 pinned_bytes;     /* of the own shard                                       */
+    spw_atomic64 pin_total_bytes;
+    spw_atomic64 handles_open;       /* GPU memory of clients that is mapped here            */
+    alignas(64) spw_atomic64 node;   /* 1 + NUMA node of its CPUs, 0 = none known            */
+    spw_atomic64 memory_node;        /* 1 + node of its shard, 0 = none in particular        */
+    spw_atomic64 near_permille;      /* of sampled pages of the shard that lie on that node  */
+    spw_atomic64 cpus;               /* CPUs that it may run on                              */
+    spw_atomic64 cpu_bind;           /* enum spw_bind_state                                  */
+    spw_atomic64 memory_bind;        /* enum spw_bind_state                                  */
+    spw_atomic64 kernel_below_bytes; /* pieces up to so many bytes are gathered by a kernel  */
+    spw_atomic64 flags;              /* bits of enum spw_gpu_flag                            */
+};
+SPW_LAYOUT_SIZE(struct spw_gpu_record, 128);
+
+/* What the driver has and was seen to work. */
+enum spw_gpu_flag { SPW_GPU_BATCH = 1, SPW_GPU_KERNEL = 2 };
+
+#define SPW_GPU_TEXT_WORDS 32u
+
 struct spw_feed_head {
     struct spw_region_header header;
     alignas(64) spw_atomic64 incarnation; /* 0 before the first worker; see tier/adopt.h */
@@ -253,6 +306,9 @@ struct spw_feed_head {
     struct spw_tier_record tier[SPW_TIERS];
     /* why the tier below works otherwise than asked for, or not at all; NUL padded, for display */
     alignas(64) spw_atomic64 tier_text[SPW_TIER_TEXT_WORDS];
+    struct spw_gpu_record gpu;
+    /* likewise of its GPU, its memory and its place */
+    alignas(64) spw_atomic64 gpu_text[SPW_GPU_TEXT_WORDS];
 };
 SPW_LAYOUT_FIELD(struct spw_feed_head, incarnation, 128);
 SPW_LAYOUT_FIELD(struct spw_feed_head, gate, 192);
@@ -297,6 +353,70 @@ struct spw_shares_mail {
     uint32_t reserved;
 };
 SPW_LAYOUT_SIZE(struct spw_shares_mail, 256 + 16);
+
+/* ---- registrations of GPU memory: client c -> worker k through the mailbox's bytes, announced by a
+ * command and not by the mailbox's seq; the daemon doesn't look at them ---- */
+
+#define SPW_KV_MEMORIES_MAX 256u
+#define SPW_KV_TENSORS_MAX  512u
+#define SPW_KV_FENCES_MAX   64u
+#define SPW_IPC_BYTES       64u
+
+enum spw_kv_memory_kind {
+    SPW_KV_IPC = 1,    /* handle: a CUDA IPC handle of the whole allocation                  */
+    SPW_KV_POINTER = 2 /* handle: its address, 8 bytes; only where the worker is a thread of the
+                          client's own process                                                */
+};
+
+struct spw_kv_memory_record {
+    uint8_t handle[SPW_IPC_BYTES];
+    uint64_t bytes; /* of the allocation          */
+    uint32_t kind;  /* enum spw_kv_memory_kind    */
+    uint32_t reserved;
+};
+SPW_LAYOUT_SIZE(struct spw_kv_memory_record, 80);
+
+/* Where a block's bytes lie in one tensor: part p of block b is part_bytes at
+ * offset + b * block_stride + p * part_stride of its memory. */
+struct spw_kv_tensor_record {
+    uint64_t offset;
+    uint64_t block_stride;
+    uint64_t part_stride;
+    uint32_t part_bytes;
+    uint32_t parts;  /* 1, or 2 where K and V lie apart */
+    uint32_t blocks; /* 1 + highest block id            */
+    uint32_t group;
+    uint32_t memory; /* which of the records            */
+    uint32_t reserved;
+};
+SPW_LAYOUT_SIZE(struct spw_kv_tensor_record, 48);
+
+/* Followed by memories, tensors and fences, in this order; a fence is SPW_IPC_BYTES of a CUDA IPC
+ * event handle, or its address where memories are SPW_KV_POINTER. */
+struct spw_kv_record {
+    uint8_t gpu[16]; /* UUID                                         */
+    uint32_t memories;
+    uint32_t tensors;
+    uint32_t fences;
+    uint32_t pid;         /* of the process whose memory that is      */
+    uint64_t start_ticks; /* of that process (shm/process.h)          */
+    uint64_t reserved;
+};
+SPW_LAYOUT_SIZE(struct spw_kv_record, 48);
+
+static inline uint64_t spw_kv_record_bytes(uint32_t memories, uint32_t tensors, uint32_t fences)
+{
+    return sizeof(struct spw_kv_record) + memories * sizeof(struct spw_kv_memory_record) +
+           tensors * sizeof(struct spw_kv_tensor_record) + (uint64_t)fences * SPW_IPC_BYTES;
+}
+
+/* Words of worker k on a registration; stored before the completion that answers it. */
+#define SPW_KV_TEXT_WORDS 24u
+
+struct spw_kv_words {
+    alignas(64) spw_atomic64 text[SPW_KV_TEXT_WORDS]; /* NUL padded */
+};
+SPW_LAYOUT_SIZE(struct spw_kv_words, 192);
 
 struct spw_mailbox {
     alignas(64) spw_atomic32 bell; /* low 32 bits of seq: the daemon sleeps on it     */
@@ -367,6 +487,7 @@ struct spw_client_head {
     struct spw_decision_record decision[SPW_DECISION_RECORDS];
     struct spw_mailbox mailbox;
     struct spw_lane_worker worker_lane[SPW_WORKERS_MAX];     /* line k: worker k alone          */
+    struct spw_kv_words kv_words[SPW_WORKERS_MAX];           /* likewise                        */
     alignas(64) spw_atomic64 counter_base[SPW_COUNTERS_MAX]; /* counted before this generation */
 };
 SPW_LAYOUT_FIELD(struct spw_client_head, generation, 128);

@@ -123,6 +123,9 @@ enum spw_command_op {
     SPW_CMD_RESET = 7,   /* of a space or of all; answered by SPW_DONE_RESET               */
     SPW_CMD_PROMOTE = 8, /* body: digest[0] of COLD chunks, first needed first; answered by
                             SPW_DONE_PROMOTE                                               */
+    SPW_CMD_REGISTER =
+        9, /* the sender's mailbox holds a struct spw_kv_record of .arg bytes; answered
+                            by SPW_DONE_REGISTER once that is done or refused              */
 };
 
 /* In .space of a RESET: all that there is, also what lies below for spaces that nobody has opened. */
@@ -147,7 +150,9 @@ struct spw_command {
     uint64_t ticket; /* STORE, LOAD, CANCEL: the worker's ticket; RESERVE: digest[0] of the
                         chunk before the first one in its group, 0 = none or not known     */
     uint64_t cookie; /* the sender's own number, comes back in the answer                  */
-    uint64_t arg;    /* RESERVE: space generation seen << 8 | rank; BEGIN: rank            */
+    uint64_t arg;    /* RESERVE: space generation seen << 8 | rank; BEGIN: rank; STORE, LOAD: the
+                        fence to wait for, 1 + its number in the registration, 0 = none;
+                        REGISTER: bytes in the mailbox                                     */
     uint64_t reserved;
 };
 SPW_LAYOUT_SIZE(struct spw_command, 56);
@@ -187,6 +192,7 @@ enum spw_done_kind {
     SPW_DONE_LOAD = 4,
     SPW_DONE_RESET = 5,
     SPW_DONE_PROMOTE = 6,
+    SPW_DONE_REGISTER = 7, /* words for it lie in the client's kv_words */
 };
 
 struct spw_done {
