@@ -58,7 +58,8 @@ static int find(struct spw_gpu *gpu, const char *which, struct spw_error *err)
     }
     if (result != CUDA_SUCCESS)
         return fail(&gpu->driver, result, "the GPUs of this host can't be listed", err);
-    return spw_fail(err, -ENODEV, "no GPU %s here; known: %s", which, count ? known : "none");
+    return spw_fail(err, count ? -ENXIO : -ENODEV, "no GPU %s here; known: %s", which,
+                    count ? known : "none");
 }
 
 int spw_gpu_open(const struct spw_gpu_config *config, struct spw_gpu **out_gpu,

@@ -19,8 +19,9 @@ struct spw_gpu_config {
 
 /**
  * Open a GPU. May take seconds.
- * -ENOENT no driver on this host; -ENOSYS built without CUDA, or the driver is too old; -ENODEV no
- * such GPU (the known ones are named), or the driver has none; -EIO it can't be opened.
+ * -ENOENT no driver on this host; -ENOSYS built without CUDA, or the driver is too old; -ENODEV it
+ * can't be used, or has no GPU at all; -ENXIO it has none of that name (the known ones are named);
+ * -EIO the GPU can't be opened.
  */
 int spw_gpu_open(const struct spw_gpu_config *config, struct spw_gpu **out_gpu,
                  struct spw_error *err);
