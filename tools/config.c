@@ -19,6 +19,7 @@ static const char *const on_stop_names[] = {"keep", "remove", NULL};
 static const char *const huge_pages_names[] = {"auto", "always", "never", NULL};
 
 static const char *const evict_names[] = {"lru", "fifo", NULL};
+static const char *const copier_names[] = {"auto", "cuda", "host", NULL};
 static const char *const nvme_write_names[] = {"through", "back", NULL};
 static const char *const nvme_engine_names[] = {"auto", "uring", "threads", NULL};
 static const char *const nvme_direct_names[] = {"auto", "never", NULL};
@@ -51,8 +52,9 @@ static const struct spw_option table[] = {
      "1024", "resident chunks that each worker holds"},
     {"chunk-bytes", "pool", SPW_OPTION_BYTES, FIELD(chunk_bytes), 64, 2ull << 30, NULL, "64KiB",
      "payload of a chunk, a multiple of 64"},
-    {"kv-blocks", "pool", SPW_OPTION_COUNT, FIELD(kv_blocks), 1, 1ull << 24, NULL, "256",
-     "KV blocks of chunk-bytes in host memory, for each of max-clients; copied from and to"},
+    {"kv-blocks", "pool", SPW_OPTION_COUNT, FIELD(kv_blocks), 0, 1ull << 24, NULL, "256",
+     "KV blocks of chunk-bytes in host memory, for each of max-clients; copied from and to; 0: "
+     "none, where engines register GPU memory"},
     {"on-stop", "pool", SPW_OPTION_CHOICE, FIELD(on_stop), 0, 0, on_stop_names, "keep",
      "what a clean stop does with the memory: the next start goes on with what is kept"},
     {"huge-pages", "pool", SPW_OPTION_CHOICE, FIELD(huge_pages), 0, 0, huge_pages_names, "never",
@@ -66,6 +68,16 @@ static const struct spw_option table[] = {
     {"quiet", "pool", SPW_OPTION_SWITCH, FIELD(quiet), 0, 0, NULL, "no",
      "print errors and warnings only"},
 
+    {"copier", "copier", SPW_OPTION_CHOICE, FIELD(copier), 0, 0, copier_names, "auto",
+     "who copies: cuda, a GPU for each worker; host, memory alone; auto: cuda where there is a "
+     "driver with GPUs"},
+    {"cuda-library", "copier", SPW_OPTION_TEXT, FIELD(cuda_library), 0, TEXT_MAX(cuda_library),
+     NULL, NULL, "the driver's library, by default libcuda.so.1 where the loader finds it"},
+    {"gpu-kernel-below", "copier", SPW_OPTION_BYTES, FIELD(gpu_kernel_below), 0, 1ull << 30, NULL,
+     "32KiB", "pieces of KV up to this size are moved by a kernel, 0 for never"},
+    {"gpu-restarts", "copier", SPW_OPTION_COUNT, FIELD(gpu_restarts), 0, 1000, NULL, "5",
+     "restarts of a worker whose GPU fails, before it is out of service; 10 minutes without "
+     "failure start the count anew"},
     {"store-rate", "copier", SPW_OPTION_RATE, FIELD(store_rate), 0, 1ull << 50, NULL, "0",
      "bytes a second that each worker stores, 0 for no limit"},
     {"load-rate", "copier", SPW_OPTION_RATE, FIELD(load_rate), 0, 1ull << 50, NULL, "0",
@@ -242,6 +254,24 @@ static int check_sizes(struct spw_config *config, char *err, size_t err_bytes)
     return 0;
 }
 
+/* A GPU isn't paced; without it, no driver is loaded. */
+static int check_copier(struct spw_config *config, char *err, size_t err_bytes)
+{
+    if (config->copier == SPW_CONFIG_COPIER_HOST && config->cuda_library[0])
+        return spw_config_refuse_pair(config, "cuda-library", "has no effect with", "copier", err,
+                                      err_bytes);
+    if (config->copier == SPW_CONFIG_COPIER_HOST && config->kv_blocks == 0)
+        return spw_config_refuse_pair(config, "kv-blocks", "leaves nothing to copy from with",
+                                      "copier", err, err_bytes);
+    if (config->copier == SPW_CONFIG_COPIER_CUDA && config->store_rate)
+        return spw_config_refuse_pair(config, "store-rate", "paces host copies alone, not with",
+                                      "copier", err, err_bytes);
+    if (config->copier == SPW_CONFIG_COPIER_CUDA && config->load_rate)
+        return spw_config_refuse_pair(config, "load-rate", "paces host copies alone, not with",
+                                      "copier", err, err_bytes);
+    return 0;
+}
+
 static int check_all(struct spw_config *config, char *err, size_t err_bytes)
 {
     int rc = check_name(config, err, err_bytes);
@@ -254,6 +284,8 @@ static int check_all(struct spw_config *config, char *err, size_t err_bytes)
         rc = check_mode(config, err, err_bytes);
     if (rc == 0)
         rc = check_sizes(config, err, err_bytes);
+    if (rc == 0)
+        rc = check_copier(config, err, err_bytes);
     if (rc == 0)
         rc = spw_config_check_nvme(config, err, err_bytes);
     return rc;

@@ -28,6 +28,8 @@ enum spw_config_huge_pages { SPW_HUGE_PAGES_AUTO, SPW_HUGE_PAGES_ALWAYS, SPW_HUG
 
 /** Which chunk goes first: the least recently used one, or the one that came first. */
 enum spw_config_evict { SPW_EVICT_LRU, SPW_EVICT_FIFO };
+/** Who moves chunks: the GPU where there is one, or else this host's processor. */
+enum spw_config_copier { SPW_CONFIG_COPIER_AUTO, SPW_CONFIG_COPIER_CUDA, SPW_CONFIG_COPIER_HOST };
 enum spw_config_nvme_write { SPW_NVME_WRITE_THROUGH, SPW_NVME_WRITE_BACK };
 enum spw_config_nvme_checksum {
     SPW_NVME_CHECKSUM_DOWN,
@@ -49,11 +51,16 @@ struct spw_config {
     uint64_t workers;              /* 1..SPW_CONFIG_WORKERS_MAX */
     uint64_t capacity_chunks;      /* resident chunks a worker */
     uint64_t chunk_bytes;          /* payload of a slot, a multiple of 64 */
-    uint64_t kv_blocks;            /* host KV blocks a client, for the host copier */
+    uint64_t kv_blocks;            /* host KV blocks a client, for the host copier; 0: none */
     uint64_t on_stop;              /* enum spw_config_on_stop */
     uint64_t huge_pages;           /* enum spw_config_huge_pages */
     uint64_t smallest_chunk_bytes; /* down to here chunks take their own size, 0: chunk_bytes */
     uint64_t evict;                /* enum spw_config_evict */
+
+    uint64_t copier;           /* enum spw_config_copier */
+    char cuda_library[256];    /* of the driver, "": wherever the loader finds libcuda.so.1 */
+    uint64_t gpu_kernel_below; /* bytes of a piece up to which a kernel gathers, 0: never */
+    uint64_t gpu_restarts;     /* of a worker whose GPU fails, before it is given up */
 
     uint64_t store_rate; /* nominal bytes a second a worker, 0: not limited */
     uint64_t load_rate;

@@ -18,6 +18,8 @@
 #include "tier/nvme.h"
 #include "tools/below_dir.h"
 #include "tools/below_watch.h"
+#include "tools/gpu_faults.h"
+#include "tools/gpu_words.h"
 #include "tools/log.h"
 #include "tools/mail.h"
 #include "tools/pages.h"
@@ -45,6 +47,8 @@ struct worker_process {
     uint64_t restart_ns; /* when to start it again */
     uint64_t backoff_ns;
     bool up;
+    bool given_up; /* its GPU failed too often */
+    struct spw_gpu_faults faults;
     struct spw_below_watch below;
 };
 
@@ -61,6 +65,7 @@ struct daemon {
     bool name_lost; /* the lock object is no longer ours: the pool can't go on */
     const struct spw_pool_config *pool_config;
     uint64_t look_ns; /* at clients' objects next */
+    bool told_host;   /* that the host copies, though a GPU might have */
 };
 
 /* ---- workers -------------------------------------------------------------------------------- */
@@ -121,6 +126,22 @@ static int start_worker(struct daemon *daemon, uint32_t k)
     return 0;
 }
 
+/* Each worker's GPU is named; that there is none is said once. */
+static void tell_copier(struct daemon *daemon, uint32_t k)
+{
+    const struct spw_feed_head *feed = daemon->pool.feed[k];
+    char name[SPW_GPU_NAME_BYTES], text[SPW_GPU_WORDS_BYTES];
+    /* [GR-1] acquire: the record before its kind */
+    uint64_t kind = spw_load_acquire(&feed->gpu.kind);
+    if (kind == SPW_COPIER_CUDA) {
+        spw_log(SPW_LOG_INFO, "worker %u copies by %s", k, spw_gpu_words_name(feed, k, name));
+    } else if (kind == SPW_COPIER_HOST && !daemon->told_host &&
+               spw_gpu_words_text(feed, text)[0] != '\0') {
+        daemon->told_host = true;
+        spw_log(SPW_LOG_NOTICE, "%s: the host copies", text);
+    }
+}
+
 /* A worker is up once it has adopted its shard and gone round its loop. */
 static void notice_up(struct daemon *daemon, uint32_t k)
 {
@@ -137,6 +158,22 @@ static void notice_up(struct daemon *daemon, uint32_t k)
     worker->up = true;
     spw_log(SPW_LOG_NOTICE, "worker %u is up, incarnation %" PRIu64 ", pid %d", k, incarnation,
             worker->pid);
+    tell_copier(daemon, k);
+}
+
+/* The worker has lost its GPU. True: too often, it isn't started any more; others go on. */
+static bool give_up(struct daemon *daemon, uint32_t k, uint64_t ran_ns)
+{
+    struct worker_process *worker = &daemon->worker[k];
+    char name[SPW_GPU_NAME_BYTES];
+    if (!spw_gpu_faults_add(&worker->faults, ran_ns, daemon->config->gpu_restarts))
+        return false;
+    worker->given_up = true;
+    /* relaxed: for display */
+    spw_store_relaxed(&daemon->pool.ctl->worker[k].out_of_service, 1);
+    spw_log(SPW_LOG_ERROR, "%s: out of service after %u failures; the others go on",
+            spw_gpu_words_name(daemon->pool.feed[k], k, name), worker->faults.count);
+    return true;
 }
 
 static void worker_ended(struct daemon *daemon, uint32_t k, int status)
@@ -156,6 +193,9 @@ static void worker_ended(struct daemon *daemon, uint32_t k, int status)
     else
         worker->backoff_ns = BACKOFF_MAX_NS;
     worker->restart_ns = now + worker->backoff_ns;
+    if (WIFEXITED(status) && WEXITSTATUS(status) == SPW_EXIT_GPU_LOST &&
+        give_up(daemon, k, now - worker->started_ns))
+        return;
     if (WIFSIGNALED(status))
         spw_log(SPW_LOG_WARNING, "worker %u was killed by signal %d; next one in %" PRIu64 " ms", k,
                 WTERMSIG(status), worker->backoff_ns / 1000000);
@@ -178,7 +218,8 @@ static void restart_due(struct daemon *daemon)
 {
     for (uint32_t k = 0; k < daemon->pool.geometry.workers; k++) {
         struct worker_process *worker = &daemon->worker[k];
-        if (!worker->pid && spw_monotonic_ns() >= worker->restart_ns && start_worker(daemon, k))
+        if (!worker->pid && !worker->given_up && spw_monotonic_ns() >= worker->restart_ns &&
+            start_worker(daemon, k))
             worker->restart_ns = spw_monotonic_ns() + BACKOFF_MAX_NS;
     }
 }
@@ -194,10 +235,19 @@ static bool watch_below(struct daemon *daemon)
     return reads;
 }
 
+/* Every worker is up, or given up. */
 static bool all_up(const struct daemon *daemon)
 {
     for (uint32_t k = 0; k < daemon->pool.geometry.workers; k++)
-        if (!daemon->worker[k].up)
+        if (!daemon->worker[k].up && !daemon->worker[k].given_up)
+            return false;
+    return true;
+}
+
+static bool none_left(const struct daemon *daemon)
+{
+    for (uint32_t k = 0; k < daemon->pool.geometry.workers; k++)
+        if (!daemon->worker[k].given_up)
             return false;
     return true;
 }
@@ -420,7 +470,7 @@ static void become_ready(struct daemon *daemon)
 static void serve(struct daemon *daemon)
 {
     bool ready = false;
-    while (!*daemon->stop && !daemon->stop_asked && !daemon->name_lost) {
+    while (!*daemon->stop && !daemon->stop_asked && !daemon->name_lost && !none_left(daemon)) {
         for (uint32_t k = 0; k < daemon->pool.geometry.workers; k++)
             notice_up(daemon, k);
         if (!ready && all_up(daemon)) {
@@ -473,7 +523,10 @@ int spw_daemon_run(const struct spw_config *config, char *const *argv, volatile 
     start_workers(daemon);
     serve(daemon);
     spw_log(SPW_LOG_NOTICE, "stopping");
-    result = stop_workers(daemon) || daemon->name_lost;
+    bool useless = none_left(daemon);
+    if (useless)
+        spw_log(SPW_LOG_ERROR, "no worker is left");
+    result = stop_workers(daemon) || daemon->name_lost || useless;
     if (config->on_stop == SPW_ON_STOP_REMOVE && spw_pool_unlink(&daemon->pool, &err)) {
         spw_log(SPW_LOG_ERROR, "%s", err.text);
         result = 1;

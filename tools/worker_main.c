@@ -7,21 +7,13 @@
 
 #include "shm/alive.h"
 #include "tier/counters.h"
-#include "tier/host_copier.h"
 #include "tier/job.h"
 #include "tier/worker.h"
 #include "tools/daemon.h"
 #include "tools/log.h"
 #include "tools/pages.h"
 #include "tools/worker_below.h"
-
-#define IN_FLIGHT 8u /* copies of a stream that nothing paces */
-
-/* A store handed over is not overtaken any more. The pace is absolute, so one at a time keeps it. */
-static uint32_t stores_in_flight(const struct spw_config *config)
-{
-    return config->store_rate != 0 ? 1 : IN_FLIGHT;
-}
+#include "tools/worker_copier.h"
 
 static uint64_t now_ns(void *ctx)
 {
@@ -46,20 +38,16 @@ static int run(const struct spw_config *config, struct spw_pool *pool, uint32_t 
 {
     struct spw_error err = {0};
     struct spw_worker *worker = NULL;
-    struct spw_host_copier_config copier_config = {
-        .rate_bytes = {config->store_rate, config->load_rate},
-        .in_flight = {stores_in_flight(config), IN_FLIGHT},
-    };
-    struct spw_copier_handle copier;
-    int status = spw_host_copier_open(&copier_config, &copier);
+    struct spw_worker_copier copier;
+    int status = spw_worker_copier_open(config, pool, k, &copier, &err);
     if (status) {
-        spw_log(SPW_LOG_ERROR, "worker %u: the host copier cannot be opened (%d)", k, status);
-        return 1;
+        spw_log(SPW_LOG_ERROR, "worker %u: %s", k, err.text);
+        return SPW_EXIT_GPU_LOST;
     }
     struct spw_worker_config worker_config = {
         .pool = pool,
         .k = k,
-        .copier = copier,
+        .copier = copier.handle,
         .queue_chunks = (uint32_t)config->queue_chunks,
         .client_jobs_max = jobs_of_a_client(&pool->geometry),
         .overtake_limit_ns = config->overtake_limit_ns,
@@ -90,7 +78,7 @@ static int run(const struct spw_config *config, struct spw_pool *pool, uint32_t 
             spw_log(SPW_LOG_ERROR, "worker %u: copies were still running at the limit", k);
         spw_worker_close(worker);
     }
-    copier.ops->close(copier.copier);
+    spw_worker_copier_close(&copier);
     return status ? 1 : 0;
 }
 

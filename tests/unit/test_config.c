@@ -139,7 +139,7 @@ ParameterizedTestParameters(config, numbers_are_checked)
         {"--workers", "0"},
         {"--capacity-chunks", "0"},
         {"--chunk-bytes", "4GiB"},
-        {"--kv-blocks", "0"},
+        {"--kv-blocks", "16777217"},
         {"--queue-chunks", "0"},
         {"--max-clients", "1"},
         {"--update-ring-records", "0"},
@@ -158,6 +158,21 @@ ParameterizedTestParameters(config, numbers_are_checked)
     };
 
     return cr_make_param_array(struct bad_numbers, params, sizeof(params) / sizeof(params[0]));
+}
+
+Test(config, a_host_copier_needs_kv_and_no_driver)
+{
+    struct spw_config config;
+    char err[512];
+    cr_expect_eq(parse("--kv-blocks 0 --copier host", &config, err, sizeof err), -EINVAL);
+    cr_expect(strstr(err, "--kv-blocks (0") && strstr(err, "--copier (host"), "%s", err);
+    cr_expect_eq(parse("--cuda-library x.so --copier host", &config, err, sizeof err), -EINVAL);
+    cr_expect(strstr(err, "--cuda-library") && strstr(err, "--copier (host"), "%s", err);
+    cr_expect_eq(parse("--store-rate 1MB/s --copier cuda", &config, err, sizeof err), -EINVAL);
+    cr_expect(strstr(err, "--store-rate") && strstr(err, "--copier (cuda"), "%s", err);
+    cr_expect_eq(parse("--load-rate 1MB/s --copier cuda", &config, err, sizeof err), -EINVAL);
+    cr_expect_eq(parse("--kv-blocks 0", &config, err, sizeof err), 0, "%s", err);
+    cr_expect_eq(config.copier, SPW_CONFIG_COPIER_AUTO);
 }
 
 ParameterizedTest(struct bad_numbers *param, config, numbers_are_checked)
