@@ -1,5 +1,5 @@
 /* The folder's functions in a build without the CUDA headers: there is no GPU to open. */
-#include "gpu/gpu.h"
+#include "gpu/cuda_copier.h"
 
 #include <assert.h>
 
@@ -22,4 +22,10 @@ const struct spw_gpu_identity *spw_gpu_identity(const struct spw_gpu *gpu)
 int spw_gpu_enter(struct spw_gpu *gpu)
 {
     return -ENOSYS;
+}
+
+int spw_cuda_copier_open(const struct spw_cuda_copier_config *config,
+                         struct spw_copier_handle *out_handle, struct spw_error *err)
+{
+    return spw_fail(err, -ENOSYS, "built without CUDA");
 }

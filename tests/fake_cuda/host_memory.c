@@ -1,0 +1,125 @@
+/* Registered host memory: ranges that don't overlap, with the limits of real drivers. */
+#include "tests/fake_cuda/fake.h"
+
+#include <fcntl.h>
+#include <stdint.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#define RANGES_MAX 256
+#define NEVER      (512ull << 30) /* so much in one call always fails */
+
+struct range {
+    const char *start;
+    size_t bytes;
+};
+
+static struct range range[RANGES_MAX];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static bool is_mapped(const void *start, size_t bytes)
+{
+    uintptr_t page = (uintptr_t)start & ~(uintptr_t)4095;
+    return msync((void *)page, (uintptr_t)start + bytes - page, MS_ASYNC) == 0;
+}
+
+/* Registering takes its time; where a host is said to be such, one at a time can. */
+static CUresult take_time(size_t bytes)
+{
+    const char *turn = fake_env("FAKE_CUDA_TURN");
+    int fd = turn ? open(turn, O_RDWR | O_CREAT | O_CLOEXEC, 0600) : -1;
+    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) < 0) {
+        close(fd);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    uint64_t ns = atomic_load(&fake.ns_per_mib) * (bytes >> 20);
+    struct timespec time = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
+    nanosleep(&time, NULL);
+    if (fd >= 0)
+        close(fd);
+    return CUDA_SUCCESS;
+}
+
+static CUresult add(const char *start, size_t bytes)
+{
+    int vacant = -1;
+    for (int i = 0; i < RANGES_MAX; i++) {
+        if (!range[i].start)
+            vacant = vacant < 0 ? i : vacant;
+        else if (start < range[i].start + range[i].bytes && range[i].start < start + bytes)
+            return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+    }
+    if (vacant < 0)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    range[vacant] = (struct range){start, bytes};
+    return CUDA_SUCCESS;
+}
+
+FAKE(MemHostRegister)(void *start, size_t bytes, unsigned flags)
+{
+    CUresult code = fake_enter("MemHostRegister", true);
+    uint64_t cap = atomic_load(&fake.registration_cap);
+    if (code != CUDA_SUCCESS)
+        return code;
+    if (!start || bytes == 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (bytes >= NEVER || (cap && bytes > cap) || !is_mapped(start, bytes))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    code = take_time(bytes);
+    pthread_mutex_lock(&lock);
+    if (code == CUDA_SUCCESS)
+        code = add(start, bytes);
+    pthread_mutex_unlock(&lock);
+    if (code == CUDA_SUCCESS) {
+        atomic_fetch_add(&fake.registered, 1);
+        atomic_fetch_add(&fake.registrations, 1);
+    }
+    return code;
+}
+
+FAKE(MemHostUnregister)(void *start)
+{
+    CUresult code = fake_enter("MemHostUnregister", true);
+    bool found = false;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < RANGES_MAX && code == CUDA_SUCCESS; i++) {
+        if (range[i].start != start)
+            continue;
+        range[i] = (struct range){NULL, 0};
+        found = true;
+    }
+    pthread_mutex_unlock(&lock);
+    if (code == CUDA_SUCCESS && !found)
+        return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+    if (code == CUDA_SUCCESS) {
+        atomic_fetch_sub(&fake.registered, 1);
+        atomic_fetch_add(&fake.unregistrations, 1);
+    }
+    return code;
+}
+
+enum fake_pinned fake_is_pinned(const void *start, size_t bytes)
+{
+    const char *from = start;
+    enum fake_pinned result = FAKE_PAGEABLE;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < RANGES_MAX; i++) {
+        const char *end = range[i].start + range[i].bytes;
+        if (!range[i].start || from + bytes <= range[i].start || from >= end)
+            continue;
+        result = from >= range[i].start && from + bytes <= end ? FAKE_PINNED : FAKE_CROSSES;
+    }
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+FAKE(MemHostGetDevicePointer)(CUdeviceptr *out, void *start, unsigned flags)
+{
+    CUresult code = fake_enter("MemHostGetDevicePointer", true);
+    if (code == CUDA_SUCCESS && fake_is_pinned(start, 1) != FAKE_PINNED)
+        return CUDA_ERROR_INVALID_VALUE;
+    *out = (CUdeviceptr)(uintptr_t)start;
+    return code;
+}

@@ -1,0 +1,302 @@
+/* Registrations: what is refused and in which words, memory of another process, the trial, and that
+ * nothing stays open. */
+#include "tests/gpu/gpu_rig.h"
+
+#include <criterion/criterion.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+TestSuite(kv, .timeout = 30);
+
+static struct spw_error err;
+
+static void open_with_two(void)
+{
+    gpu_rig_open(0);
+    gpu_rig_tensor(0, 2, 512, true);
+    gpu_rig_tensor(1, 1, 1024, false);
+}
+
+/* Refused by @words, nothing open, and whole again once @undone. */
+static void refused(int status, const char *words)
+{
+    cr_expect_eq(gpu_rig_register(3, &err), status, "%s", words);
+    cr_expect(strstr(err.text, words), "%s: %s", words, err.text);
+    cr_expect_eq(spw_load_relaxed(&rig.record.handles_open), 0);
+}
+
+/* ---- values ---------------------------------------------------------------------------------- */
+
+Test(kv, every_value_is_checked)
+{
+    open_with_two();
+    struct rig_kv good = rig.kv;
+    struct spw_kv_tensor_record *tensor = rig.kv.tensor;
+#define BAD(change, status, words)                                                                 \
+    do {                                                                                           \
+        change;                                                                                    \
+        refused(status, words);                                                                    \
+        rig.kv = good;                                                                             \
+    } while (0)
+    BAD(tensor[1].group = SPW_GROUP_COUNT_MAX, -EINVAL, "tensor 1: group 16");
+    BAD(tensor[0].memory = 2, -EINVAL, "tensor 0: memory 2 of 2");
+    BAD(tensor[0].blocks = 0, -EINVAL, "tensor 0: 0 blocks");
+    BAD(tensor[0].parts = 0, -EINVAL, "0 parts");
+    BAD(tensor[0].parts = 3, -EINVAL, "3 parts");
+    BAD(tensor[0].part_bytes = 0, -EINVAL, "0 bytes");
+    BAD(tensor[0].block_stride = 511, -EINVAL, "511 bytes apart");
+    BAD(tensor[0].offset += 1, -EINVAL, "beyond its memory");
+    BAD(tensor[0].offset = UINT64_MAX, -EINVAL, "beyond its memory");
+    BAD(tensor[0].block_stride = UINT64_MAX, -EINVAL, "beyond its memory");
+    BAD(tensor[0].part_stride = UINT64_MAX, -EINVAL, "beyond its memory");
+    BAD(tensor[0].blocks = UINT32_MAX, -EINVAL, "beyond its memory");
+    BAD(rig.kv.memory[0].bytes += 1, -EINVAL, "memory 0: ");
+    BAD(rig.kv.memory[1].kind = 0, -EINVAL, "memory 1: kind 0");
+    BAD(rig.kv.record.pid++, -EINVAL, "an address means nothing");
+    BAD(rig.kv.record.start_ticks++, -EINVAL, "an address means nothing");
+    BAD(rig.kv.record.tensors = 0, -EINVAL, "0 tensors");
+    BAD(rig.kv.record.gpu[0] ^= 1, -ENODEV, "can't be registered at the worker of");
+    cr_expect_eq(gpu_rig_register(3, &err), 0, "%s", err.text);
+    rig.kv.record.tensors = rig.kv.record.memories = 2;
+    gpu_rig_close();
+}
+
+Test(kv, several_clients_and_one_that_registers_anew)
+{
+    open_with_two();
+    cr_assert_eq(gpu_rig_register(0, &err), 0);
+    cr_assert_eq(gpu_rig_register(SPW_CLIENTS_MAX - 1, &err), 0);
+    cr_assert_eq(gpu_rig_register(0, &err), 0);
+    cr_expect_eq(rig.shape.block_bytes[0], 1024, "not twice");
+    rig.copier.ops->kv_close(rig.copier.copier, 0);
+    rig.copier.ops->kv_close(rig.copier.copier, 0);
+    cr_assert_eq(gpu_rig_register(0, &err), 0);
+    gpu_rig_close();
+}
+
+/* ---- the trial ------------------------------------------------------------------------------- */
+
+Test(kv, CU_8_the_trial_leaves_every_byte_as_it_was)
+{
+    uint8_t *before, *after;
+    gpu_rig_open(1 << 20);
+    gpu_rig_tensor(0, 2, 512, true);
+    before = malloc(rig.memory_bytes[0]);
+    after = malloc(rig.memory_bytes[0]);
+    for (uint64_t i = 0; i < rig.memory_bytes[0]; i++)
+        before[i] = (uint8_t)rand();
+    gpu_rig_write(0, before);
+    cr_assert_eq(gpu_rig_register(3, &err), 0, "%s", err.text);
+    gpu_rig_read(0, after);
+    cr_expect_eq(memcmp(before, after, rig.memory_bytes[0]), 0);
+    cr_expect_gt(rig.fake->launches, 0, "the kernel was tried, too");
+    gpu_rig_close();
+}
+
+Test(kv, CU_8_a_copy_that_fails_is_a_refusal_with_the_drivers_word)
+{
+    open_with_two();
+    for (uint32_t nth = 1; nth <= 4; nth++) { /* keep, write, read back, put back */
+        char fault[48];
+        snprintf(fault, sizeof fault, "MemcpyBatchAsync:%u:801", nth);
+        rig.fake->set_faults(fault);
+        refused(-ENOSYS, "a trial copy of group 0: CUDA_ERROR_NOT_SUPPORTED");
+    }
+    rig.fake->set_faults("MemHostRegister:1:2");
+    refused(-ENOMEM, "CUDA_ERROR_OUT_OF_MEMORY");
+    rig.fake->set_faults("");
+    cr_expect_eq(gpu_rig_register(3, &err), 0, "%s", err.text);
+    gpu_rig_close();
+}
+
+Test(kv, CU_8_where_only_the_kernel_fails_copies_go_on_without_it)
+{
+    uint32_t block = 1;
+    struct spw_copy_end end;
+    gpu_rig_open(1 << 20);
+    gpu_rig_tensor(0, 2, 512, true);
+    rig.fake->set_faults("LaunchKernel:1-:801");
+    cr_assert_eq(gpu_rig_register(3, &err), 0, "%s", err.text);
+    rig.fake->set_faults("");
+    unsigned long launches = rig.fake->launches;
+    cr_assert_eq(gpu_rig_submit(SPW_COPY_STORE, 3, 0, 0, &block, 1, NULL), 0);
+    cr_assert(gpu_rig_end(&end) && end.status == 0);
+    cr_expect_eq(rig.fake->launches, launches);
+    gpu_rig_close();
+}
+
+/* ---- another process ------------------------------------------------------------------------- */
+
+struct peer {
+    pid_t pid;
+    int to, from;
+};
+
+static struct peer peer;
+
+static void hear(void *bytes, size_t count)
+{
+    for (size_t got = 0; got < count;) {
+        ssize_t n = read(peer.from, (uint8_t *)bytes + got, count - got);
+        cr_assert_gt(n, 0, "the peer has ended");
+        got += (size_t)n;
+    }
+}
+
+static char ask(char order)
+{
+    char answer;
+    cr_assert_eq(write(peer.to, &order, 1), 1);
+    hear(&answer, 1);
+    return answer;
+}
+
+/* Its memory becomes the rig's record: one tensor in each. */
+static void spawn_peer(uint32_t memories, const char *rate)
+{
+    int in[2], out[2];
+    char count[16], bytes[16];
+    uint32_t size = RIG_BLOCKS * 1024;
+    extern char **environ;
+    posix_spawn_file_actions_t actions;
+    cr_assert(pipe(in) == 0 && pipe(out) == 0);
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, in[0], 0);
+    posix_spawn_file_actions_adddup2(&actions, out[1], 1);
+    posix_spawn_file_actions_addclose(&actions, in[1]);
+    posix_spawn_file_actions_addclose(&actions, out[0]);
+    snprintf(count, sizeof count, "%u", memories);
+    snprintf(bytes, sizeof bytes, "%u", size);
+    setenv("FAKE_CUDA_RATE", rate, 1);
+    char *argv[] = {(char *)PEER_GPU, (char *)FAKE_CUDA, count, bytes, NULL};
+    cr_assert_eq(posix_spawn(&peer.pid, PEER_GPU, &actions, NULL, argv, environ), 0);
+    posix_spawn_file_actions_destroy(&actions);
+    close(in[0]);
+    close(out[1]);
+    peer.to = in[1];
+    peer.from = out[0];
+    struct spw_kv_record *record = &rig.kv.record;
+    hear(record->gpu, sizeof record->gpu);
+    record->memories = record->tensors = memories;
+    for (uint32_t m = 0; m < memories; m++) {
+        hear(rig.kv.memory[m].handle, SPW_IPC_BYTES);
+        rig.kv.memory[m].kind = SPW_KV_IPC;
+        rig.kv.memory[m].bytes = size;
+        rig.kv.tensor[m] = (struct spw_kv_tensor_record){.block_stride = 1024,
+                                                         .part_bytes = 1024,
+                                                         .parts = 1,
+                                                         .blocks = RIG_BLOCKS,
+                                                         .memory = m};
+    }
+    record->fences = RIG_FENCES;
+    for (uint32_t f = 0; f < RIG_FENCES; f++)
+        hear(rig.kv.fence[f], SPW_IPC_BYTES);
+}
+
+static void end_peer(bool kill_it)
+{
+    int status;
+    if (kill_it)
+        kill(peer.pid, SIGKILL);
+    close(peer.to);
+    close(peer.from);
+    cr_assert_eq(waitpid(peer.pid, &status, 0), peer.pid);
+    bool clean = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    cr_expect(kill_it || clean);
+    rig.kv.record.tensors = rig.kv.record.fences = 0; /* not the rig's to free */
+}
+
+Test(kv, memory_of_another_process_is_stored_and_loaded_back)
+{
+    uint32_t blocks[] = {7, 3, 20, 0};
+    struct spw_copy_end end;
+    gpu_rig_open(0);
+    spawn_peer(3, "0");
+    cr_assert_eq(gpu_rig_register(3, &err), 0, "%s", err.text);
+    cr_expect_eq(spw_load_relaxed(&rig.record.handles_open), 3);
+    cr_expect_eq(ask('c'), 'y', "as before the trial");
+    cr_assert_eq(gpu_rig_submit(SPW_COPY_STORE, 3, 0, 0, blocks, 4, NULL), 0);
+    cr_assert(gpu_rig_end(&end) && end.status == 0);
+    uint32_t elsewhere[] = {8, 9, 10, 11};
+    cr_assert_eq(gpu_rig_submit(SPW_COPY_LOAD, 3, 0, 0, elsewhere, 4, NULL), 0);
+    cr_assert(gpu_rig_end(&end) && end.status == 0);
+    cr_expect_eq(ask('c'), 'n', "other blocks there");
+    end_peer(false);
+    rig.copier.ops->kv_close(rig.copier.copier, 3);
+    gpu_rig_close();
+}
+
+Test(kv, the_same_handle_twice_is_opened_once)
+{
+    gpu_rig_open(0);
+    spawn_peer(2, "0");
+    rig.kv.memory[1] = rig.kv.memory[0];
+    rig.kv.tensor[0].blocks = rig.kv.tensor[1].blocks = RIG_BLOCKS / 2;
+    rig.kv.tensor[1].offset = RIG_BLOCKS / 2 * 1024;
+    cr_assert_eq(gpu_rig_register(3, &err), 0, "%s", err.text);
+    cr_expect_eq(spw_load_relaxed(&rig.record.handles_open), 1);
+    cr_expect_eq(rig.fake->open_handles, 1);
+    end_peer(false);
+    gpu_rig_close();
+    cr_expect_eq(rig.fake->open_handles, 0);
+}
+
+Test(kv, CU_8_an_import_that_fails_is_refused_within_a_second)
+{
+    gpu_rig_open(0);
+    spawn_peer(3, "0");
+    for (uint32_t nth = 1; nth <= 3; nth++) {
+        char fault[48];
+        snprintf(fault, sizeof fault, "IpcOpenMemHandle:%u:205", nth);
+        rig.fake->set_faults(fault);
+        uint64_t begin = spw_monotonic_ns();
+        refused(-EIO, "CUDA_ERROR_MAP_FAILED");
+        cr_expect_lt(spw_monotonic_ns() - begin, 1000000000u);
+        cr_expect_eq(rig.fake->open_handles, 0, "those opened before are closed");
+    }
+    rig.fake->set_faults("IpcOpenEventHandle:2:205");
+    refused(-EIO, "fence 1: CUDA_ERROR_MAP_FAILED");
+    rig.fake->set_faults("");
+    cr_expect_eq(gpu_rig_register(3, &err), 0, "%s", err.text);
+    end_peer(false);
+    gpu_rig_close();
+}
+
+Test(kv, CU_4_a_fence_of_another_process_fires_when_its_work_is_done)
+{
+    gpu_rig_open(0);
+    spawn_peer(1, "200000"); /* 24 KiB: 120 ms */
+    cr_assert_eq(gpu_rig_register(3, &err), 0, "%s", err.text);
+    const struct spw_copier_ops *ops = rig.copier.ops;
+    cr_expect_eq(ops->fence_fired(rig.copier.copier, 3, 0), 1, "never recorded");
+    cr_assert_eq(ask('r'), 'y');
+    cr_expect_eq(ops->fence_fired(rig.copier.copier, 3, 0), 0);
+    cr_expect_eq(ops->fence_fired(rig.copier.copier, 3, 1), 1);
+    cr_assert_eq(ask('w'), 'y');
+    cr_expect_eq(ops->fence_fired(rig.copier.copier, 3, 0), 1);
+    end_peer(false);
+    gpu_rig_close();
+}
+
+Test(kv, LC_4_handles_of_a_killed_process_are_closed_and_its_copy_ends)
+{
+    uint32_t blocks[] = {1, 2, 3, 4};
+    struct spw_copy_end end;
+    gpu_rig_open(0);
+    spawn_peer(3, "0");
+    cr_assert_eq(gpu_rig_register(3, &err), 0, "%s", err.text);
+    rig.fake->rate_bytes = 100000; /* 12 KiB: 120 ms */
+    cr_assert_eq(gpu_rig_submit(SPW_COPY_STORE, 3, 0, 0, blocks, 4, NULL), 0);
+    end_peer(true);
+    cr_assert(gpu_rig_end(&end), "it doesn't hang");
+    rig.copier.ops->kv_close(rig.copier.copier, 3);
+    cr_expect_eq(rig.fake->open_handles, 0);
+    cr_expect_eq(spw_load_relaxed(&rig.record.handles_open), 0);
+    rig.fake->rate_bytes = 0;
+    gpu_rig_close();
+}
