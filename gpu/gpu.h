@@ -7,8 +7,8 @@
  *   roles     worker processes alone, and engines that run a worker inside. The daemon opens none
  *   threads   the opener's has the context current; another one calls spw_gpu_enter() first
  */
-#include "gpu/identity.h"
 #include "shm/base.h"
+#include "tier/gpu_identity.h"
 
 struct spw_gpu; /* opaque; gpu/gpu_impl.h for the files of this folder */
 

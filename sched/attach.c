@@ -340,5 +340,7 @@ void spw_detach(struct spw_client *client)
     } else { /* a child has none of the mappings: what is there by now is something else */
         spw_book_forget(&client->book);
     }
+    for (uint32_t k = 0; k < SPW_WORKERS_MAX; k++)
+        free(client->fences[k]);
     free(client);
 }

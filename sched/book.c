@@ -119,6 +119,9 @@ void spw_book_end(struct spw_book *book, struct spw_open_job *job)
     job->ticket = 0;
     job->waits_for = 0;
     job->missed = 0;
+    if (job->fence_uses)
+        --*job->fence_uses;
+    job->fence_uses = NULL;
 }
 
 uint64_t spw_book_cookie(const struct spw_open_job *job)

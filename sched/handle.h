@@ -11,6 +11,7 @@
  *   promote.c   chunks that the tier below is asked for
  *   book.c      open jobs, pins, chunks being loaded         store.c, load.c, run.c  commands
  *   reap.c      completions                                  news.c      changes, counters, info
+ *   kv.c        registered GPU memory, fences
  *
  *   roles     all of it is private to one handle, used by one thread at a time. Shared memory is
  *             written through shm/client.h (steps, pins), shm/lane.h and the mailbox alone
@@ -93,6 +94,16 @@ struct spw_client {
     uint64_t cancels;
     struct spw_link spaces;
     struct spw_link requests;
+    struct spw_fences *fences[SPW_WORKERS_MAX]; /* of the registrations, NULL = none ever */
+    uint32_t registrations;                     /* asked for, ever                        */
+};
+
+/* Of one worker's registration: which fences may be recorded anew. */
+struct spw_fences {
+    uint64_t incarnation; /* of the worker that registered it */
+    uint32_t count;
+    bool taken[SPW_KV_FENCES_MAX];    /* by the engine, that may still name it */
+    uint32_t uses[SPW_KV_FENCES_MAX]; /* unfinished runs that name it          */
 };
 
 struct spw_space {
@@ -295,6 +306,11 @@ uint32_t spw_command_room(struct spw_client *client, uint32_t k, uint32_t want);
 /** Send @command, its body (@command->body_slots) being written already, and ring. */
 void spw_command_send(struct spw_client *client, uint32_t k, const struct spw_command *command);
 /** Tell worker @k to end @ticket. 0 or -EAGAIN. */
+/* kv.c */
+/** Is @fence one of those registered at worker @k? */
+bool spw_fence_known(const struct spw_client *client, uint32_t k, uint32_t fence);
+/** A run of @job, which is about to be sent, names it. */
+void spw_fence_use(struct spw_client *client, struct spw_open_job *job, uint32_t fence);
 int spw_command_cancel(struct spw_client *client, uint32_t k, uint64_t incarnation,
                        uint64_t ticket);
 /** Chunks whose run of @blocks_per_chunk ids each fits the lane as one message. */

@@ -8,7 +8,8 @@
 /* ---- run ------------------------------------------------------------------------------------- */
 
 static void send_run(struct spw_client *client, const struct spw_ticket *ticket,
-                     const uint32_t *blocks, uint32_t block_count, struct spw_open_job *job)
+                     const uint32_t *blocks, uint32_t block_count, uint32_t fence,
+                     struct spw_open_job *job)
 {
     struct spw_lane_producer *lane = &client->command[ticket->worker];
     uint8_t op = ticket->kind == SPW_JOB_STORE ? SPW_CMD_STORE : SPW_CMD_LOAD;
@@ -23,6 +24,7 @@ static void send_run(struct spw_client *client, const struct spw_ticket *ticket,
     command.count = (uint16_t)block_count;
     command.ticket = ticket->id;
     command.cookie = spw_book_cookie(job);
+    command.arg = fence;
     spw_command_send(client, ticket->worker, &command);
 }
 
@@ -50,12 +52,10 @@ static struct spw_open_job *job_to_run(struct spw_client *client, const struct s
     return job;
 }
 
-int spw_run(struct spw_client *client, const struct spw_ticket *ticket, const uint32_t *blocks,
-            uint32_t block_count, uint64_t cookie)
+/* @fence 1 + its number, 0 = none. */
+static int run(struct spw_client *client, const struct spw_ticket *ticket, const uint32_t *blocks,
+               uint32_t block_count, uint64_t cookie, uint32_t fence)
 {
-    int rc = client ? spw_client_check(client) : -EINVAL;
-    if (rc < 0)
-        return rc;
     if (!ticket_sane(client, ticket) || !blocks || block_count == 0 ||
         block_count % ticket->chunks != 0 || block_count / ticket->chunks > SPW_CHUNK_BLOCKS_MAX)
         return -EINVAL;
@@ -76,9 +76,29 @@ int spw_run(struct spw_client *client, const struct spw_ticket *ticket, const ui
     }
     job->cookie = cookie;
     spw_book_run(&client->book, job);
-    send_run(client, ticket, blocks, block_count, job);
+    if (fence != 0)
+        spw_fence_use(client, job, fence - 1);
+    send_run(client, ticket, blocks, block_count, fence, job);
     spw_count(client, SPW_CLIENT_runs, 1);
     return 0;
+}
+
+int spw_run(struct spw_client *client, const struct spw_ticket *ticket, const uint32_t *blocks,
+            uint32_t block_count, uint64_t cookie)
+{
+    int rc = client ? spw_client_check(client) : -EINVAL;
+    return rc < 0 ? rc : run(client, ticket, blocks, block_count, cookie, 0);
+}
+
+int spw_run_after(struct spw_client *client, const struct spw_ticket *ticket,
+                  const uint32_t *blocks, uint32_t block_count, uint64_t cookie, uint32_t fence)
+{
+    int rc = client ? spw_client_check(client) : -EINVAL;
+    if (rc < 0)
+        return rc;
+    if (!ticket || !spw_fence_known(client, ticket->worker, fence))
+        return -EINVAL;
+    return run(client, ticket, blocks, block_count, cookie, fence + 1);
 }
 
 /* ---- cancel ---------------------------------------------------------------------------------- */

@@ -377,6 +377,97 @@ SPW_API int spw_completions(struct spw_client *client, struct spw_completion *ou
 SPW_API int spw_kv_blocks(struct spw_client *client, void **out_start, uint64_t *out_blocks,
                           uint64_t *out_block_bytes);
 
+/* ---- GPU KV ---------------------------------------------------------------------------------- */
+
+#define SPW_MAX_KV_MEMORIES 256
+#define SPW_MAX_KV_TENSORS  512
+#define SPW_MAX_KV_FENCES   64
+#define SPW_KV_HANDLE_BYTES 64
+
+enum {
+    SPW_KV_MEMORY_IPC = 1, /* handle: as cuIpcGetMemHandle() gives it                          */
+    SPW_KV_MEMORY_ADDRESS =
+        2, /* handle: the address, first 8 bytes; for a worker inside this process */
+};
+
+/** An allocation of device memory. */
+struct spw_kv_memory {
+    uint8_t handle[SPW_KV_HANDLE_BYTES];
+    uint64_t bytes; /* from its base on, that tensors may lie in */
+    uint32_t kind;  /* SPW_KV_MEMORY_*                           */
+    uint32_t reserved;
+};
+
+/** One tensor of KV blocks: part p of block b is part_bytes long and lies at offset + b *
+ * block_stride_bytes + p * part_stride_bytes of its memory. */
+struct spw_kv_tensor {
+    uint32_t group;
+    uint32_t memory; /* which of the memories             */
+    uint64_t offset; /* bytes from the allocation's base  */
+    uint64_t block_stride_bytes;
+    uint64_t part_stride_bytes;
+    uint32_t part_bytes;
+    uint32_t parts;  /* 1, or 2 where K and V lie apart   */
+    uint32_t blocks; /* 1 + highest block id              */
+    uint32_t reserved;
+};
+
+/** A tensor whose blocks lie whole, one behind the other: [blocks, 2, ...] of one layer, or of all
+ * layers together [blocks, layers, 2, ...]. */
+SPW_API void spw_kv_tensor_whole(struct spw_kv_tensor *tensor, uint32_t group, uint32_t memory,
+                                 uint64_t offset, uint32_t blocks, uint32_t block_bytes);
+/** A tensor [2, blocks, ...]: all of K, then all of V; a block has @half_bytes of each. */
+SPW_API void spw_kv_tensor_split(struct spw_kv_tensor *tensor, uint32_t group, uint32_t memory,
+                                 uint64_t offset, uint32_t blocks, uint32_t half_bytes);
+
+struct spw_kv_config {
+    uint32_t size_bytes;
+    uint32_t memories; /* 1..256 */
+    uint32_t tensors;  /* 1..512: the bytes of a block of a group are those of all its tensors, and
+                          chunk_bytes / blocks_per_chunk of that group in each space              */
+    uint32_t fences;   /* 0..64  */
+    uint8_t gpu[16];   /* UUID of the GPU, as cuDeviceGetUuid() gives it */
+    const struct spw_kv_memory *memory;
+    const struct spw_kv_tensor *tensor;
+    const void
+        *fence; /* SPW_KV_HANDLE_BYTES each: interprocess events, as cuIpcGetEventHandle() gives
+                          them; with SPW_KV_MEMORY_ADDRESS the events themselves                   */
+};
+
+/**
+ * Register this client's KV in GPU memory at the worker of that GPU, whose number *out_worker gets:
+ * for rank_worker of its spaces. From then on block ids of its runs there mean blocks of these tensors.
+ * Each path is tried, in the highest block of each group, whose bytes are put back: while this call
+ * runs nothing else may use that block. Makes system calls and waits, @timeout_ns (0 = 10 s); not
+ * inside a step. Mappings are let go within 2 s when the client detaches or dies; memory must not be
+ * freed before. Registering anew replaces; not while runs are unfinished (-EBUSY).
+ *
+ * -EINVAL with words; -ENODEV no worker has this GPU; -EOPNOTSUPP it copies host memory alone;
+ * -EOWNERDEAD it is down; -EAGAIN its ring is full; -ETIMEDOUT; otherwise the worker's refusal with the
+ * driver's word. A worker that was restarted knows nothing of it: its tickets end by -EOWNERDEAD, and
+ * runs of new ones complete with -EINVAL until this client has registered anew.
+ */
+SPW_API int spw_kv_register(struct spw_client *client, const struct spw_kv_config *config,
+                            uint64_t timeout_ns, uint32_t *out_worker, char *error_text,
+                            uint64_t error_bytes);
+
+/**
+ * A fence that may be recorded: no unfinished run names it, and nobody has taken it. Record its event on
+ * the stream whose work the copies must wait for, then name it in spw_run_after(), in any number of runs,
+ * then give it back: it is handed out again when all of these have completed. -EAGAIN none is free;
+ * -ENOENT none was registered there.
+ */
+SPW_API int spw_fence_take(struct spw_client *client, uint32_t worker, uint32_t *out_fence);
+SPW_API int spw_fence_give(struct spw_client *client, uint32_t worker, uint32_t fence);
+
+/** spw_run() whose copies begin only when what was recorded into @fence before this call has happened:
+ * for a store, that the KV is written; for a load, that its blocks are free. Other copies go on
+ * meanwhile. -EINVAL it is no fence of the ticket's worker. A fence that doesn't fire within the
+ * pool's --event-limit ends the run with -ETIMEDOUT. */
+SPW_API int spw_run_after(struct spw_client *client, const struct spw_ticket *ticket,
+                          const uint32_t *blocks, uint32_t block_count, uint64_t cookie,
+                          uint32_t fence);
+
 /* ---- news, counters -------------------------------------------------------------------------- */
 
 enum spw_change_kind { SPW_CHANGE_STORED = 1, SPW_CHANGE_REMOVED = 2 };

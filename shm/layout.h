@@ -410,11 +410,13 @@ static inline uint64_t spw_kv_record_bytes(uint32_t memories, uint32_t tensors, 
            tensors * sizeof(struct spw_kv_tensor_record) + (uint64_t)fences * SPW_IPC_BYTES;
 }
 
-/* Words of worker k on a registration; stored before the completion that answers it. */
-#define SPW_KV_TEXT_WORDS 24u
+/* Worker k's answer to a registration. */
+#define SPW_KV_TEXT_WORDS 22u
 
 struct spw_kv_words {
-    alignas(64) spw_atomic64 text[SPW_KV_TEXT_WORDS]; /* NUL padded */
+    alignas(64) spw_atomic64 answered;    /* cookie of the command, stored last, with release */
+    spw_atomic64 status;                  /* 0 or a negative errno, sign extended             */
+    spw_atomic64 text[SPW_KV_TEXT_WORDS]; /* why it was refused, NUL padded                 */
 };
 SPW_LAYOUT_SIZE(struct spw_kv_words, 192);
 

@@ -48,6 +48,11 @@
     X(huge_bytes, "payload bytes on huge pages, as measured when the worker started")              \
     X(orphaned, "chunks made the next victim: the one before them in their prefix is lost")        \
     X(share_refused, "chunks without a slot because what could have gone is promised to spaces")   \
+    X(kv_registered, "registrations of GPU memory")                                                \
+    X(kv_refused, "registrations refused")                                                         \
+    X(fences_waited, "runs whose fence had not fired when they were taken")                        \
+    X(fences_late, "of these, fence not fired within the limit")                                   \
+    X(copies_unpinned, "copies by the GPU from or to memory that is not pinned")                   \
     X(cold_wanted, "chunks that were to go down")                                                  \
     X(cold_written, "chunks written below")                                                        \
     X(cold_bytes_written, "payload bytes written below")                                           \

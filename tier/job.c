@@ -12,16 +12,21 @@ static const uint8_t allowed[SPW_JOB_STATE_COUNT] = {
     [SPW_JOB_FREE] = 1 << SPW_JOB_RESERVED | 1 << SPW_JOB_BEGUN,
     [SPW_JOB_RESERVED] = 1 << SPW_JOB_AWAIT_RUN | 1 << SPW_JOB_DONE,
     [SPW_JOB_BEGUN] = 1 << SPW_JOB_AWAIT_RUN | 1 << SPW_JOB_DONE,
-    [SPW_JOB_AWAIT_RUN] = 1 << SPW_JOB_QUEUED | 1 << SPW_JOB_DONE,
+    [SPW_JOB_AWAIT_RUN] = 1 << SPW_JOB_QUEUED | 1 << SPW_JOB_AWAIT_FENCE | 1 << SPW_JOB_DONE,
+    [SPW_JOB_AWAIT_FENCE] = 1 << SPW_JOB_QUEUED | 1 << SPW_JOB_DONE,
     [SPW_JOB_QUEUED] = 1 << SPW_JOB_COPYING | 1 << SPW_JOB_DONE,
     [SPW_JOB_COPYING] = 1 << SPW_JOB_DONE,
     [SPW_JOB_DONE] = 1 << SPW_JOB_FREE,
 };
 
 static const char *const names[SPW_JOB_STATE_COUNT] = {
-    [SPW_JOB_FREE] = "free",     [SPW_JOB_RESERVED] = "reserved",
-    [SPW_JOB_BEGUN] = "begun",   [SPW_JOB_AWAIT_RUN] = "await_run",
-    [SPW_JOB_QUEUED] = "queued", [SPW_JOB_COPYING] = "copying",
+    [SPW_JOB_FREE] = "free",
+    [SPW_JOB_RESERVED] = "reserved",
+    [SPW_JOB_BEGUN] = "begun",
+    [SPW_JOB_AWAIT_RUN] = "await_run",
+    [SPW_JOB_AWAIT_FENCE] = "await_fence",
+    [SPW_JOB_QUEUED] = "queued",
+    [SPW_JOB_COPYING] = "copying",
     [SPW_JOB_DONE] = "done",
 };
 

@@ -11,6 +11,9 @@
  *     FREE <------------------------------------ DONE <---------------+--------------------+
  *            completion sent
  *
+ *   A run that names a fence goes from AWAIT_RUN to AWAIT_FENCE, and to QUEUED when that has fired; it
+ *   is DONE from there as from QUEUED. Nobody else's copies wait for it meanwhile.
+ *
  *   roles     private to the worker's thread; a crash leaves nothing of them: the successor knows
  *             no ticket of its predecessor, the client library ends those jobs by -EOWNERDEAD
  *   tickets   index and nonce; a nonce is never reused, so a ticket that is gone stays gone
@@ -26,6 +29,7 @@ enum spw_job_state {
     SPW_JOB_RESERVED,
     SPW_JOB_BEGUN,
     SPW_JOB_AWAIT_RUN,
+    SPW_JOB_AWAIT_FENCE, /* its run was taken, what that waits for has not happened */
     SPW_JOB_QUEUED,
     SPW_JOB_COPYING,
     SPW_JOB_DONE,
@@ -41,6 +45,7 @@ struct spw_job_party {
 struct spw_job_chunk {
     struct spw_queue_item item;
     uint32_t shard; /* loads: where the source lies; stores: our own */
+    uint32_t group;
     uint32_t slot;
     uint32_t chunk_bytes;
     uint32_t piece_bytes;
@@ -52,10 +57,11 @@ struct spw_job {
     enum spw_job_state state;
     enum spw_copy_kind kind;
     uint64_t ticket;
-    uint64_t deadline_ns; /* of AWAIT_RUN */
+    uint64_t deadline_ns; /* of AWAIT_RUN, or of AWAIT_FENCE */
     struct spw_job_party opener;
     struct spw_job_party runner;
     uint64_t cookie; /* of the run */
+    uint32_t fence;  /* of the run: 1 + its number, 0 = none */
     uint32_t space;
     uint32_t count; /* chunks accepted */
     uint32_t blocks_per_chunk;

@@ -123,9 +123,8 @@ enum spw_command_op {
     SPW_CMD_RESET = 7,   /* of a space or of all; answered by SPW_DONE_RESET               */
     SPW_CMD_PROMOTE = 8, /* body: digest[0] of COLD chunks, first needed first; answered by
                             SPW_DONE_PROMOTE                                               */
-    SPW_CMD_REGISTER =
-        9, /* the sender's mailbox holds a struct spw_kv_record of .arg bytes; answered
-                            by SPW_DONE_REGISTER once that is done or refused              */
+    /* the sender's mailbox holds a struct spw_kv_record of .arg bytes; answered in its kv_words */
+    SPW_CMD_REGISTER = 9,
 };
 
 /* In .space of a RESET: all that there is, also what lies below for spaces that nobody has opened. */
@@ -192,7 +191,6 @@ enum spw_done_kind {
     SPW_DONE_LOAD = 4,
     SPW_DONE_RESET = 5,
     SPW_DONE_PROMOTE = 6,
-    SPW_DONE_REGISTER = 7, /* words for it lie in the client's kv_words */
 };
 
 struct spw_done {

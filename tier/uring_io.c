@@ -25,8 +25,8 @@ struct spw_io_engine {
     uint32_t in_flight; /* with the ring, the eventfd's read not counted */
     struct spw_io_slot *unsummed[SPW_IO_DEPTH_MAX]; /* writes of these: summed while they run */
     uint32_t unsummed_count;
-    bool refused;       /* the ring is no longer used */
-    bool hears;         /* the eventfd's read is with the ring */
+    bool refused; /* the ring is no longer used */
+    bool hears;   /* the eventfd's read is with the ring */
     int bell;
     uint64_t rung;
     bool sleeping; /* under the core's lock: the bell must be rung */

@@ -37,20 +37,19 @@ static int open_parts(struct spw_worker *worker, struct spw_error *err)
 {
     const struct spw_worker_config *config = &worker->config;
     const struct spw_geometry *geometry = &worker->pool->geometry;
-    struct spw_shard_config shard = {.pool = worker->pool,
-                                     .k = config->k,
-                                     .fence_limit_ns = config->fence_limit_ns,
-                                     .client_dead = spw_worker_client_dead,
-                                     .ctx = worker,
-                                     .now_ns = worker->now_ns,
-                                     .io_quarantine_ns = config->io_quarantine_ns,
-                                     .transfers_linger = config->transfers_linger,
-                                     .evicting =
-                                         config->open_cold ? spw_worker_down_evicting : NULL,
-                                     .evict = config->evict,
-                                     .elsewhere = spw_worker_has_elsewhere,
-                                     .demote_below =
-                                         config->open_cold ? spw_worker_cold_demote : NULL};
+    struct spw_shard_config shard = {
+        .pool = worker->pool,
+        .k = config->k,
+        .fence_limit_ns = config->fence_limit_ns,
+        .client_dead = spw_worker_client_dead,
+        .ctx = worker,
+        .now_ns = worker->now_ns,
+        .io_quarantine_ns = config->io_quarantine_ns,
+        .transfers_linger = config->transfers_linger,
+        .evicting = config->open_cold ? spw_worker_down_evicting : NULL,
+        .evict = config->evict,
+        .elsewhere = spw_worker_has_elsewhere,
+        .demote_below = config->open_cold ? spw_worker_cold_demote : NULL};
     uint64_t jobs = (uint64_t)geometry->clients * config->client_jobs_max;
     if (jobs > UINT32_MAX || spw_jobs_init(&worker->jobs, (uint32_t)jobs) < 0)
         return spw_fail(err, -ENOMEM, "no room for %llu jobs (clients x jobs of a client)",
@@ -100,6 +99,8 @@ void spw_worker_close(struct spw_worker *worker)
 {
     if (!worker)
         return;
+    for (uint32_t c = 0; c < worker->clients; c++)
+        spw_worker_kv_leave(worker, c);
     spw_worker_cold_close(worker);
     spw_shard_close(worker->shard);
     spw_jobs_fini(&worker->jobs);
@@ -166,6 +167,7 @@ uint32_t spw_worker_pass(struct spw_worker *worker, uint64_t *out_due_ns)
     done += spw_worker_hear_peers(worker);
     if (!worker->draining)
         done += spw_worker_take_commands(worker, &more_commands);
+    done += spw_worker_look_at_fences(worker);
     done += spw_worker_expire_jobs(worker); /* a run that has come in time was taken above */
     done += spw_worker_copy(worker, &more_copies);
     if (worker->cold)
@@ -184,6 +186,12 @@ uint32_t spw_worker_pass(struct spw_worker *worker, uint64_t *out_due_ns)
 static bool stop_wanted(const struct spw_worker *worker, const volatile int *stop)
 {
     return *stop != 0 || spw_load_relaxed(&worker->pool->ctl->phase) == SPW_POOL_CLOSED;
+}
+
+static bool copier_lost(const struct spw_worker *worker)
+{
+    const struct spw_copier_handle *copier = &worker->config.copier;
+    return copier->ops->health && copier->ops->health(copier->copier) == -ENODEV;
 }
 
 struct sleeper {
@@ -267,17 +275,18 @@ int spw_worker_run(struct spw_worker *worker, volatile int *stop)
     struct spw_doorbell bell;
     uint64_t due_ns, asked_ns = 0;
     gather_words(worker, &bell);
-    while (!stop_wanted(worker, stop)) {
+    while (!stop_wanted(worker, stop) && !copier_lost(worker)) {
         uint32_t done = spw_worker_pass(worker, &due_ns);
         if (worker->tick_ns != asked_ns && spw_worker_orphaned(worker))
             break;
         asked_ns = worker->tick_ns;
         rest(&sleeper, &bell, done, due_ns);
     }
+    bool lost = copier_lost(worker);
     int status = drain(&sleeper, &bell);
     /* what is neither left nor late ends no later than this process */
     if (worker->cold && spw_worker_cold_stop(worker, worker->config.drain_limit_ns) == 0 &&
         status == 0)
         spw_shard_transfers_ended(worker->shard);
-    return status;
+    return lost ? -ENODEV : status;
 }

@@ -35,15 +35,16 @@ struct spw_worker_config {
                      void *wake_ctx, struct spw_cold_handle *out_cold, struct spw_error *err);
     void *cold_ctx;
     struct spw_cold_policy cold_policy;
-    uint32_t queue_chunks;         /* bound of the store queue               */
-    uint32_t client_jobs_max;      /* open jobs of one client                */
-    uint64_t overtake_limit_ns;    /* the oldest store passed over; see tier/queue.h */
-    uint64_t run_limit_ns;         /* a reserve or begin without its run     */
-    uint64_t fence_limit_ns;       /* a client stuck in a step               */
-    uint64_t orphan_ns;            /* without a daemon and without clients   */
-    uint64_t drain_limit_ns;       /* copies still wanted after a stop       */
-    uint64_t io_quarantine_ns;     /* how long a dead worker's transfers may go on */
-    bool transfers_linger;         /* the copier's outlive this process; see tier/quarantine.h */
+    uint32_t queue_chunks;      /* bound of the store queue               */
+    uint32_t client_jobs_max;   /* open jobs of one client                */
+    uint64_t overtake_limit_ns; /* the oldest store passed over; see tier/queue.h */
+    uint64_t run_limit_ns;      /* a reserve or begin without its run     */
+    uint64_t event_limit_ns;   /* a run whose fence doesn't fire, 0 = as long as its client lives */
+    uint64_t fence_limit_ns;   /* a client stuck in a step               */
+    uint64_t orphan_ns;        /* without a daemon and without clients   */
+    uint64_t drain_limit_ns;   /* copies still wanted after a stop       */
+    uint64_t io_quarantine_ns; /* how long a dead worker's transfers may go on */
+    bool transfers_linger;     /* the copier's outlive this process; see tier/quarantine.h */
     enum spw_evict_policy evict;   /* who goes to make room in the shard */
     uint64_t (*now_ns)(void *ctx); /* CLOCK_MONOTONIC, or a test's clock     */
     void *clock_ctx;
@@ -56,8 +57,9 @@ int spw_worker_open(const struct spw_worker_config *config, struct spw_worker **
 /** One pass: everything that can be done now, nothing that waits. Returns the number of things
  * done; *out_due_ns = when the next pass is due at the latest (for tests and the loop). */
 uint32_t spw_worker_pass(struct spw_worker *worker, uint64_t *out_due_ns);
-/** Pass and sleep until *stop is not 0 (set by a signal handler) or orphaned; drains up to the
- * limit. 0, or -ETIMEDOUT: copies were still in flight at the limit. */
+/** Pass and sleep until *stop is not 0 (set by a signal handler), orphaned, or the copier is lost;
+ * drains up to the limit. 0; -ETIMEDOUT: copies were still in flight at the limit; -ENODEV: the
+ * copier is lost, all jobs have been answered. */
 int spw_worker_run(struct spw_worker *worker, volatile int *stop);
 void spw_worker_close(struct spw_worker *worker);
 

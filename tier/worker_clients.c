@@ -165,6 +165,7 @@ static bool check_client(struct spw_worker *worker, uint32_t c, bool ask_locks)
         changed = true;
     }
     if (client->phase == SPW_CLIENT_LEAVING && client->in_copy == 0) {
+        spw_worker_kv_leave(worker, c);
         client->phase = SPW_CLIENT_ABSENT;
         changed = true;
     }

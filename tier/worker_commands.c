@@ -184,6 +184,8 @@ static bool carry_out(struct spw_worker *worker, struct spw_worker_taking *takin
         return take_reset(worker, taking);
     case SPW_CMD_PROMOTE:
         return spw_worker_take_promote(worker, taking);
+    case SPW_CMD_REGISTER:
+        return spw_worker_take_register(worker, taking);
     default:
         return spw_worker_refuse_bad(worker, taking);
     }
@@ -273,7 +275,7 @@ bool spw_worker_has_command(struct spw_worker *worker)
         struct spw_worker_client *client = &worker->client[c];
         struct spw_command head;
         if (client->phase != SPW_CLIENT_SERVED || client->claim_tries != 0 ||
-            client->below_reset != 0 || client->promoting.until_ns != 0)
+            client->below_reset != 0 || client->promoting.until_ns != 0 || client->registering)
             continue;
         if (spw_lane_peek(&client->commands, &head) &&
             (!client->waits_for_room || has_room(client)))

@@ -147,6 +147,7 @@ static int reserve_slots(struct spw_worker *worker, const struct spw_worker_taki
     for (uint32_t i = 0; status == 0 && i < taking->head.count; i++) {
         const struct part *part = &wanted->part[i];
         struct spw_job_chunk chunk = {.shard = worker->config.k,
+                                      .group = wanted->key[i].group,
                                       .chunk_bytes = part->chunk_bytes,
                                       .piece_bytes = part->piece_bytes,
                                       .item.nominal_bytes = part->nominal_bytes};
@@ -220,14 +221,13 @@ bool spw_worker_take_reserve(struct spw_worker *worker, struct spw_worker_taking
 
 /* ---- runs ----------------------------------------------------------------------------------- */
 
-/* Copy the block ids that the job's open chunks need; false if any is out of range. */
+/* Copy the block ids and the fence; false if any that the job's open chunks need makes no sense. */
 static bool parse_blocks(const struct spw_worker *worker, const struct spw_worker_taking *taking,
                          struct spw_job *job)
 {
     uint32_t each = job->blocks_per_chunk, count = taking->head.count;
     if (count != job->count * each ||
-        taking->head.body_slots != SPW_SLOTS_FOR(count, SPW_BLOCKS_PER_SLOT) ||
-        !worker->pool->kv[taking->c])
+        taking->head.body_slots != SPW_SLOTS_FOR(count, SPW_BLOCKS_PER_SLOT))
         return false;
     for (uint32_t i = 0; i < count; i++) {
         uint32_t id;
@@ -235,11 +235,10 @@ static bool parse_blocks(const struct spw_worker *worker, const struct spw_worke
                taking->body + i / SPW_BLOCKS_PER_SLOT * SPW_LANE_PAYLOAD_BYTES +
                    i % SPW_BLOCKS_PER_SLOT * sizeof(id),
                sizeof(id));
-        if ((job->open >> i / each & 1) && id >= worker->pool->geometry.kv_blocks)
-            return false;
         job->block[i] = id;
     }
-    return true;
+    job->fence = (uint32_t)taking->head.arg;
+    return taking->head.arg <= SPW_KV_FENCES_MAX && spw_worker_kv_fits(worker, taking->c, job);
 }
 
 bool spw_worker_take_run(struct spw_worker *worker, struct spw_worker_taking *taking,
@@ -315,6 +314,7 @@ static int claim_source(struct spw_worker *worker, const struct spw_worker_takin
         return status;
     *out_chunk = (struct spw_job_chunk){.shard = source.shard,
                                         .slot = source.slot,
+                                        .group = entry.group,
                                         .chunk_bytes = part.chunk_bytes,
                                         .piece_bytes = part.piece_bytes,
                                         .item.nominal_bytes = part.nominal_bytes};

@@ -3,7 +3,7 @@
 /*
  * What the worker's files share: worker.c (loop, doorbell, timers), worker_commands.c (taking and
  * checking commands), worker_halves.c (reserve, begin and their runs), worker_jobs.c (jobs from run
- * to completion), worker_stream.c (order and places of stores), worker_clients.c (clients that come
+ * to completion), worker_kv.c (registered memory, and fences), worker_stream.c (order and places of stores), worker_clients.c (clients that come
  * and go), worker_peers.c (other workers' news); and where there is a tier below worker_cold.c,
  * worker_down.c, worker_up.c.
  *
@@ -57,7 +57,10 @@ struct spw_worker_client {
     uint64_t below_reset; /* its next command is a reset that the tier below must know: the tag */
     bool below_over;      /* it does, or never will: below_status                  */
     int below_status;
-    uint32_t below_unopened; /* chunks that it had of spaces that are not open */
+    uint32_t below_unopened;           /* chunks that it had of spaces that are not open */
+    struct spw_kv_record *registering; /* its next command, in steps: our copy; NULL: none is */
+    bool kv_open;                      /* it has registered memory: kv says what             */
+    struct spw_kv_shape kv;
 };
 
 /* What the store stream does beside what lies in the feed. */
@@ -80,7 +83,8 @@ struct spw_worker {
     struct spw_jobs jobs;
     struct spw_queue queue;
     struct spw_worker_stream stream;
-    struct spw_job_list done; /* completions to send at the end of the pass */
+    struct spw_job_list done;   /* completions to send at the end of the pass */
+    struct spw_job_list fenced; /* AWAIT_FENCE, in the order of their runs */
     struct spw_table_view source[SPW_WORKERS_MAX];
     struct spw_worker_client client[SPW_CLIENTS_MAX];
     struct spw_bcast_reader peer[SPW_WORKERS_MAX]; /* the other workers' news */
@@ -99,7 +103,13 @@ struct spw_worker {
 };
 
 /** How a chunk ended before its copy began. */
-enum spw_worker_why { SPW_WHY_CANCELLED, SPW_WHY_EXPIRED, SPW_WHY_RESET };
+enum spw_worker_why {
+    SPW_WHY_CANCELLED,
+    SPW_WHY_EXPIRED,
+    SPW_WHY_RESET,
+    SPW_WHY_FENCE_LATE,
+    SPW_WHY_FENCE_LOST,
+};
 
 static inline void spw_worker_count(struct spw_worker *worker, enum spw_worker_counter counter,
                                     uint64_t amount)
@@ -134,6 +144,16 @@ uint32_t spw_worker_finish_jobs(struct spw_worker *worker);
 /** Before a stop: end jobs without a run, and stores that no copy has reached. */
 void spw_worker_end_waiting(struct spw_worker *worker);
 bool spw_worker_copies_left(const struct spw_worker *worker);
+
+/* ---- worker_kv.c ---------------------------------------------------------------------------- */
+
+/** Client @c is gone, none of its copies runs: let go of what it registered. */
+void spw_worker_kv_leave(struct spw_worker *worker, uint32_t c);
+/** @job waits for its fence from now on; queue those whose fence has fired. Returns how many moved. */
+void spw_worker_fence_wait(struct spw_worker *worker, struct spw_job *job);
+uint32_t spw_worker_look_at_fences(struct spw_worker *worker);
+/** Queue the open chunks of @job. */
+void spw_worker_queue_job(struct spw_worker *worker, struct spw_job *job);
 
 /* ---- worker_stream.c ------------------------------------------------------------------------ */
 

@@ -16,6 +16,8 @@
 
 static void done(struct spw_worker *worker, struct spw_job *job)
 {
+    if (job->state == SPW_JOB_AWAIT_FENCE)
+        spw_job_list_remove(&worker->fenced, job);
     if (job->state == SPW_JOB_AWAIT_RUN)
         spw_jobs_await_over(&worker->jobs, job, SPW_JOB_DONE);
     else
@@ -25,7 +27,17 @@ static void done(struct spw_worker *worker, struct spw_job *job)
 
 void spw_worker_run_job(struct spw_worker *worker, struct spw_job *job)
 {
+    if (job->fence != 0) {
+        spw_jobs_await_over(&worker->jobs, job, SPW_JOB_AWAIT_FENCE);
+        spw_worker_fence_wait(worker, job);
+        return;
+    }
     spw_jobs_await_over(&worker->jobs, job, SPW_JOB_QUEUED);
+    spw_worker_queue_job(worker, job);
+}
+
+void spw_worker_queue_job(struct spw_worker *worker, struct spw_job *job)
+{
     for (uint64_t left = job->open; left != 0; left &= left - 1) {
         uint32_t i = (uint32_t)__builtin_ctzll(left);
         if (job->kind == SPW_COPY_STORE)
@@ -53,6 +65,11 @@ static void count_unrun(struct spw_worker *worker, enum spw_copy_kind kind, enum
 static void end_chunk_unrun(struct spw_worker *worker, struct spw_job *job, uint32_t i,
                             enum spw_worker_why why)
 {
+    static const int status_of[] = {
+        [SPW_WHY_CANCELLED] = -ECANCELED, [SPW_WHY_EXPIRED] = -ECANCELED,
+        [SPW_WHY_RESET] = -ESTALE,        [SPW_WHY_FENCE_LATE] = -ETIMEDOUT,
+        [SPW_WHY_FENCE_LOST] = -EIO,
+    };
     struct spw_job_chunk *chunk = &job->chunk[i];
     bool queued = job->queued >> i & 1;
     if (queued)
@@ -66,7 +83,7 @@ static void end_chunk_unrun(struct spw_worker *worker, struct spw_job *job, uint
         spw_shard_unclaim(worker->shard, chunk->shard, chunk->slot);
     }
     count_unrun(worker, job->kind, why);
-    spw_job_chunk_end(job, i, why == SPW_WHY_RESET ? -ESTALE : -ECANCELED);
+    spw_job_chunk_end(job, i, status_of[why]);
 }
 
 void spw_worker_end_job(struct spw_worker *worker, struct spw_job *job, enum spw_worker_why why)
@@ -124,6 +141,8 @@ void spw_worker_end_waiting(struct spw_worker *worker)
     struct spw_queue_item *item;
     while ((job = spw_jobs_first_awaiting(&worker->jobs)))
         spw_worker_end_job(worker, job, SPW_WHY_CANCELLED);
+    while ((job = worker->fenced.first))
+        spw_worker_end_job(worker, job, SPW_WHY_CANCELLED);
     while ((item = spw_queue_next(&worker->queue, SPW_COPY_STORE, worker->now_ns)))
         spw_worker_end_job(worker, item->owner, SPW_WHY_CANCELLED);
 }
@@ -139,7 +158,9 @@ static void fill_copy(struct spw_worker *worker, const struct spw_job *job,
         .pieces = job->blocks_per_chunk,
         .piece_bytes = chunk->piece_bytes,
         .blocks = &job->block[chunk->item.chunk * job->blocks_per_chunk],
-        .kv = pool->kv[job->runner.client],
+        .client = job->runner.client,
+        .group = chunk->group,
+        .kv = worker->client[job->runner.client].kv_open ? NULL : pool->kv[job->runner.client],
         .kv_block_bytes = pool->geometry.kv_block_bytes,
         .slot = pool->data[chunk->shard] +
                 spw_slot_off(&pool->geometry, chunk->slot, chunk->chunk_bytes),
@@ -192,7 +213,8 @@ static void load_ended(struct spw_worker *worker, struct spw_job *job, uint32_t 
 static void copy_ended(struct spw_worker *worker, struct spw_queue_item *item, int status)
 {
     struct spw_job *job = item->owner;
-    if (status == 0 && spw_region_lost(&worker->pool->region_kv[job->runner.client]))
+    if (status == 0 && !worker->client[job->runner.client].kv_open &&
+        spw_region_lost(&worker->pool->region_kv[job->runner.client]))
         status = -EBADMSG; /* it may have copied zero pages, from then on or all along */
     worker->client[job->runner.client].in_copy--;
     if (!spw_worker_serves(worker, job->runner) || job->voided >> item->chunk & 1)

@@ -38,6 +38,11 @@ bool spw_worker_take_run(struct spw_worker *worker, struct spw_worker_taking *ta
                          enum spw_copy_kind kind);
 /** In worker_up.c. */
 bool spw_worker_take_promote(struct spw_worker *worker, struct spw_worker_taking *taking);
+/** In worker_kv.c. */
+bool spw_worker_take_register(struct spw_worker *worker, struct spw_worker_taking *taking);
+/** Can @job's open chunks be copied between what client @c has and these blocks? Its fence is known, its
+ * blocks lie within its KV, which has that shape. */
+bool spw_worker_kv_fits(const struct spw_worker *worker, uint32_t c, const struct spw_job *job);
 bool spw_worker_take_begin(struct spw_worker *worker, struct spw_worker_taking *taking);
 
 #endif

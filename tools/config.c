@@ -136,6 +136,10 @@ static const struct spw_option table[] = {
      "how long a worker's oldest store may be passed over for awaited ones"},
     {"run-limit", "limits", SPW_OPTION_DURATION, FIELD(run_limit_ns), 1000000, 3600 * SECOND_NS,
      NULL, "10s", "how long a reserve or begin may stay without its run"},
+    {"event-limit", "limits", SPW_OPTION_DURATION, FIELD(event_limit_ns), 0, 24 * 3600 * SECOND_NS,
+     NULL, "60s",
+     "how long a copy waits for the GPU work that it must follow, 0 for as long as its client "
+     "lives"},
     {"fence-limit", "limits", SPW_OPTION_DURATION, FIELD(fence_limit_ns), 1000000, 3600 * SECOND_NS,
      NULL, "1s", "how long a client may stay inside one step"},
     {"orphan", "limits", SPW_OPTION_DURATION, FIELD(orphan_ns), 0, 24 * 3600 * SECOND_NS, NULL,

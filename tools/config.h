@@ -73,6 +73,7 @@ struct spw_config {
 
     uint64_t overtake_limit_ns; /* the oldest store passed over for awaited ones */
     uint64_t run_limit_ns;      /* from reserve or begin to its run */
+    uint64_t event_limit_ns;    /* for what a run must wait for on its GPU, 0: none */
     uint64_t fence_limit_ns;    /* inside one step, before the client is fenced */
     uint64_t orphan_ns;         /* workers' life without daemon and clients */
     uint64_t drain_limit_ns;    /* for copies that run at a clean stop */

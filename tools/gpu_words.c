@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "gpu/identity.h"
+#include "tier/gpu_identity.h"
 
 const char *spw_gpu_words_name(const struct spw_feed_head *feed, uint32_t k,
                                char out[SPW_GPU_NAME_BYTES])

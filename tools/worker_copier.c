@@ -3,6 +3,8 @@
 
 #include <stdio.h>
 
+#include "gpu/cuda_copier.h"
+#include "tier/counters.h"
 #include "tier/host_copier.h"
 #include "tools/gpu_words.h"
 
@@ -23,6 +25,27 @@ static int open_host(const struct spw_config *config, struct spw_copier_handle *
     };
     int status = spw_host_copier_open(&host, out);
     return status < 0 ? spw_fail(err, status, "the host copier can't be opened") : 0;
+}
+
+/* Payload isn't registered with the driver yet: it stages each copy. */
+static bool is_pinned(void *ctx, const void *start, uint64_t bytes)
+{
+    return false;
+}
+
+/* A copy on its way is not overtaken any more: few at a time, and enough to keep the engine busy. */
+static int open_gpu(const struct spw_config *config, struct spw_feed_head *feed,
+                    struct spw_gpu *gpu, struct spw_copier_handle *out, struct spw_error *err)
+{
+    struct spw_cuda_copier_config cuda = {
+        .gpu = gpu,
+        .in_flight = {IN_FLIGHT, IN_FLIGHT},
+        .kernel_below_bytes = (uint32_t)config->gpu_kernel_below,
+        .record = &feed->gpu,
+        .is_pinned = is_pinned,
+        .unpinned = &feed->counter[SPW_WORKER_copies_unpinned],
+    };
+    return spw_cuda_copier_open(&cuda, out, err);
 }
 
 /* The host has no GPU that anybody could have meant. */
@@ -69,7 +92,8 @@ int spw_worker_copier_open(const struct spw_config *config, struct spw_pool *poo
         }
     }
     if (status == 0)
-        status = open_host(config, &copier.handle, err);
+        status = copier.gpu ? open_gpu(config, feed, copier.gpu, &copier.handle, err)
+                            : open_host(config, &copier.handle, err);
     if (status < 0) {
         spw_worker_copier_close(&copier);
         return status;

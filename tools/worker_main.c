@@ -52,6 +52,7 @@ static int run(const struct spw_config *config, struct spw_pool *pool, uint32_t 
         .client_jobs_max = jobs_of_a_client(&pool->geometry),
         .overtake_limit_ns = config->overtake_limit_ns,
         .run_limit_ns = config->run_limit_ns,
+        .event_limit_ns = config->event_limit_ns,
         .fence_limit_ns = config->fence_limit_ns,
         .orphan_ns = config->orphan_ns,
         .drain_limit_ns = config->drain_limit_ns,
@@ -74,12 +75,14 @@ static int run(const struct spw_config *config, struct spw_pool *pool, uint32_t 
                     "worker %u: its update ring made no sense: the shard is emptied and goes on",
                     k);
         status = spw_worker_run(worker, stop);
-        if (status)
+        if (status == -ENODEV)
+            spw_log(SPW_LOG_ERROR, "worker %u: its GPU failed; its jobs have ended", k);
+        else if (status)
             spw_log(SPW_LOG_ERROR, "worker %u: copies were still running at the limit", k);
         spw_worker_close(worker);
     }
     spw_worker_copier_close(&copier);
-    return status ? 1 : 0;
+    return status == -ENODEV ? SPW_EXIT_GPU_LOST : status ? 1 : 0;
 }
 
 int spw_worker_main(const struct spw_config *config, const char *which, volatile int *stop)

@@ -101,10 +101,13 @@ void rig_start_worker(struct rig *rig, uint32_t k)
     must(spw_pool_attach(&rig->daemon.path, SPW_ROLE_WORKER, k, &rig->pool[k], &err), &err);
     must(spw_lock_take(rig->pool[k].lock_fd, SPW_LOCK_WORKER(k)), &err);
     must(spw_host_copier_open(&rig->config.copier, &rig->copier[k]), &err);
+    if (rig->config.wrap)
+        rig->copier[k] = rig->config.wrap(rig->copier[k]);
     struct spw_worker_config config = {
         .pool = &rig->pool[k],
         .k = k,
         .copier = rig->copier[k],
+        .event_limit_ns = rig->config.event_limit_ns,
         .queue_chunks = or_default(rig->config.queue_chunks, 64),
         .client_jobs_max = or_default(rig->config.client_jobs_max, 16),
         .overtake_limit_ns =
@@ -328,6 +331,7 @@ bool rig_run(struct rig *rig, struct rig_client *client, uint32_t k, uint8_t op,
     head.count = (uint16_t)(2 * count);
     head.body_slots = (uint8_t)((2 * count + SPW_BLOCKS_PER_SLOT - 1) / SPW_BLOCKS_PER_SLOT);
     head.ticket = ticket;
+    head.arg = rig->fence;
     return rig_send(client, k, &head, body);
 }
 

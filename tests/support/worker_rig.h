@@ -38,6 +38,9 @@ struct rig_config {
     uint32_t client_jobs_max;
     uint64_t overtake_limit_ns;           /* 5 s */
     struct spw_host_copier_config copier; /* in_flight 0 = 2 */
+    /* around the host copier, which the test's own hands things on to; NULL: none is */
+    struct spw_copier_handle (*wrap)(struct spw_copier_handle host);
+    uint64_t event_limit_ns;
     uint64_t io_quarantine_ns;
     bool transfers_linger;
     bool real_clock;
@@ -62,6 +65,7 @@ struct rig {
     struct spw_copier_handle copier[RIG_WORKERS];
     struct spw_worker *worker[RIG_WORKERS];
     uint64_t now_ns;
+    uint64_t fence; /* that runs name: 1 + its number, 0 = none */
 };
 
 void rig_open(struct rig *rig, const struct rig_config *config);

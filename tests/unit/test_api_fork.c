@@ -47,6 +47,24 @@ static int kv_blocks(void)
     return spw_kv_blocks(client, &start, &blocks, &bytes);
 }
 
+static int fence_give(void)
+{
+    return spw_fence_give(client, 0, 0);
+}
+
+static int fence_take(void)
+{
+    uint32_t fence;
+    return spw_fence_take(client, 0, &fence);
+}
+
+static int kv_register(void)
+{
+    struct spw_kv_config config = {.size_bytes = sizeof config};
+    uint32_t worker;
+    return spw_kv_register(client, &config, 1, &worker, NULL, 0);
+}
+
 static int counters(void)
 {
     uint64_t value;
@@ -169,6 +187,12 @@ static int load_begin(void)
     return spw_load_begin(request, &decision, 0, &ref, 1, 1);
 }
 
+static int run_after(void)
+{
+    const uint32_t block = 0;
+    return spw_run_after(client, &ticket, &block, 1, 1, 0);
+}
+
 /* ---- all of them ----------------------------------------------------------------------------- */
 
 /* NULL: takes no handle, or only reads what is the caller's own memory, or ends the handle. */
@@ -184,8 +208,13 @@ static const struct {
     {"spw_counters", counters},
     {"spw_decision_chunks", NULL},
     {"spw_detach", NULL},
+    {"spw_fence_give", fence_give},
+    {"spw_fence_take", fence_take},
     {"spw_get_info", get_info},
     {"spw_kv_blocks", kv_blocks},
+    {"spw_kv_register", kv_register},
+    {"spw_kv_tensor_split", NULL},
+    {"spw_kv_tensor_whole", NULL},
     {"spw_load_begin", load_begin},
     {"spw_lookup", lookup},
     {"spw_probe", probe},
@@ -201,6 +230,7 @@ static const struct {
     {"spw_request_tag", NULL},
     {"spw_request_tokens", request_tokens},
     {"spw_run", run},
+    {"spw_run_after", run_after},
     {"spw_space_number", NULL},
     {"spw_space_open", space_open},
     {"spw_space_queue", space_queue},

@@ -1,5 +1,5 @@
 /* Names of GPUs: printed, read back, and what is none. */
-#include "gpu/identity.h"
+#include "tier/gpu_identity.h"
 
 #include <criterion/criterion.h>
 #include <string.h>

@@ -13,9 +13,10 @@ static const struct spw_job_party somebody = {3, 7};
 Test(job, moves_only_as_the_drawing_says)
 {
     static const char *const allowed[] = {
-        "free>reserved",   "free>begun",  "reserved>await_run", "reserved>done",
-        "begun>await_run", "begun>done",  "await_run>queued",   "await_run>done",
-        "queued>copying",  "queued>done", "copying>done",       "done>free",
+        "free>reserved",         "free>begun",         "reserved>await_run", "reserved>done",
+        "begun>await_run",       "begun>done",         "await_run>queued",   "await_run>done",
+        "await_run>await_fence", "await_fence>queued", "await_fence>done",   "queued>copying",
+        "queued>done",           "copying>done",       "done>free",
     };
     unsigned found = 0;
     for (int from = 0; from < SPW_JOB_STATE_COUNT; from++) {

@@ -1,5 +1,5 @@
-/* See identity.h. */
-#include "gpu/identity.h"
+/* See gpu_identity.h. */
+#include "tier/gpu_identity.h"
 
 #include <stdio.h>
 #include <stdlib.h>

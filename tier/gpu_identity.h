@@ -1,5 +1,5 @@
-#ifndef SPW_GPU_IDENTITY_H
-#define SPW_GPU_IDENTITY_H
+#ifndef SPW_TIER_GPU_IDENTITY_H
+#define SPW_TIER_GPU_IDENTITY_H
 /*
  * What a GPU is called: its UUID and its PCI address are the same in every process, whatever
  * CUDA_VISIBLE_DEVICES says; its ordinal is not. Pure.
