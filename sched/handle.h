@@ -306,9 +306,12 @@ uint32_t spw_command_room(struct spw_client *client, uint32_t k, uint32_t want);
 /** Send @command, its body (@command->body_slots) being written already, and ring. */
 void spw_command_send(struct spw_client *client, uint32_t k, const struct spw_command *command);
 /** Tell worker @k to end @ticket. 0 or -EAGAIN. */
-/* kv.c */
-/** Is @fence one of those registered at worker @k? */
-bool spw_fence_known(const struct spw_client *client, uint32_t k, uint32_t fence);
+/* ---- kv.c ------------------------------------------------------------------------------------ */
+
+/** Has this client ever registered memory at worker @k? Block ids of its runs there mean that. */
+bool spw_kv_registered(const struct spw_client *client, uint32_t k);
+/** Is @fence one of those registered at worker @k, and taken? */
+bool spw_fence_taken(const struct spw_client *client, uint32_t k, uint32_t fence);
 /** A run of @job, which is about to be sent, names it. */
 void spw_fence_use(struct spw_client *client, struct spw_open_job *job, uint32_t fence);
 int spw_command_cancel(struct spw_client *client, uint32_t k, uint64_t incarnation,

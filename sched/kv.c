@@ -239,11 +239,17 @@ int spw_kv_register(struct spw_client *client, const struct spw_kv_config *confi
     return rc;
 }
 
+bool spw_kv_registered(const struct spw_client *client, uint32_t k)
+{
+    return client->fences[k] != NULL;
+}
+
 /* ---- fences ---------------------------------------------------------------------------------- */
 
-bool spw_fence_known(const struct spw_client *client, uint32_t k, uint32_t fence)
+bool spw_fence_taken(const struct spw_client *client, uint32_t k, uint32_t fence)
 {
-    return k < client->workers && client->fences[k] && fence < client->fences[k]->count;
+    return k < client->workers && client->fences[k] && fence < client->fences[k]->count &&
+           client->fences[k]->taken[fence];
 }
 
 void spw_fence_use(struct spw_client *client, struct spw_open_job *job, uint32_t fence)
@@ -252,16 +258,30 @@ void spw_fence_use(struct spw_client *client, struct spw_open_job *job, uint32_t
     ++*job->fence_uses;
 }
 
-int spw_fence_take(struct spw_client *client, uint32_t worker, uint32_t *out_fence)
+/* The fences of a registration that its worker still knows, in *out. */
+static int fences_at(struct spw_client *client, uint32_t worker, struct spw_fences **out)
 {
+    uint64_t incarnation;
     int rc = client ? spw_client_check(client) : -EINVAL;
     if (rc < 0)
         return rc;
-    if (!out_fence || worker >= client->workers)
+    if (worker >= client->workers)
         return -EINVAL;
     struct spw_fences *fences = client->fences[worker];
     if (!fences || fences->count == 0)
         return -ENOENT;
+    *out = fences;
+    if (!spw_worker_up(client, worker, &incarnation))
+        return -EOWNERDEAD;
+    return incarnation == fences->incarnation ? 0 : -ENXIO;
+}
+
+int spw_fence_take(struct spw_client *client, uint32_t worker, uint32_t *out_fence)
+{
+    struct spw_fences *fences;
+    int rc = out_fence ? fences_at(client, worker, &fences) : -EINVAL;
+    if (rc < 0)
+        return rc;
     for (uint32_t f = 0; f < fences->count; f++) {
         if (fences->taken[f] || fences->uses[f] != 0)
             continue;
@@ -277,7 +297,7 @@ int spw_fence_give(struct spw_client *client, uint32_t worker, uint32_t fence)
     int rc = client ? spw_client_check(client) : -EINVAL;
     if (rc < 0)
         return rc;
-    if (!spw_fence_known(client, worker, fence) || !client->fences[worker]->taken[fence])
+    if (!spw_fence_taken(client, worker, fence))
         return -EINVAL;
     client->fences[worker]->taken[fence] = false;
     return 0;

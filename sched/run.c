@@ -24,7 +24,7 @@ static void send_run(struct spw_client *client, const struct spw_ticket *ticket,
     command.count = (uint16_t)block_count;
     command.ticket = ticket->id;
     command.cookie = spw_book_cookie(job);
-    command.arg = fence;
+    command.arg = fence | (spw_kv_registered(client, ticket->worker) ? SPW_RUN_REGISTERED : 0);
     spw_command_send(client, ticket->worker, &command);
 }
 
@@ -96,7 +96,7 @@ int spw_run_after(struct spw_client *client, const struct spw_ticket *ticket,
     int rc = client ? spw_client_check(client) : -EINVAL;
     if (rc < 0)
         return rc;
-    if (!ticket || !spw_fence_known(client, ticket->worker, fence))
+    if (!ticket || !spw_fence_taken(client, ticket->worker, fence))
         return -EINVAL;
     return run(client, ticket, blocks, block_count, cookie, fence + 1);
 }

@@ -444,8 +444,12 @@ struct spw_kv_config {
  *
  * -EINVAL with words; -ENODEV no worker has this GPU; -EOPNOTSUPP it copies host memory alone;
  * -EOWNERDEAD it is down; -EAGAIN its ring is full; -ETIMEDOUT; otherwise the worker's refusal with the
- * driver's word. A worker that was restarted knows nothing of it: its tickets end by -EOWNERDEAD, and
- * runs of new ones complete with -EINVAL until this client has registered anew.
+ * driver's word.
+ *
+ * A worker that was restarted knows nothing of it: runs of its tickets end by -EOWNERDEAD, and those of
+ * its successor's complete with -ENXIO until this client has registered anew there; fences are not
+ * handed out meanwhile (-ENXIO, too). Block ids that don't lie in all tensors of their group, or chunks
+ * of another size, complete with -EINVAL.
  */
 SPW_API int spw_kv_register(struct spw_client *client, const struct spw_kv_config *config,
                             uint64_t timeout_ns, uint32_t *out_worker, char *error_text,
@@ -454,15 +458,16 @@ SPW_API int spw_kv_register(struct spw_client *client, const struct spw_kv_confi
 /**
  * A fence that may be recorded: no unfinished run names it, and nobody has taken it. Record its event on
  * the stream whose work the copies must wait for, then name it in spw_run_after(), in any number of runs,
- * then give it back: it is handed out again when all of these have completed. -EAGAIN none is free;
- * -ENOENT none was registered there.
+ * then give it back: it is handed out again when all of these have completed and were taken by
+ * spw_completions(). No system call; inside or outside a step. -EAGAIN none is free; -ENOENT none was
+ * registered there; -ENXIO its worker was restarted: register anew.
  */
 SPW_API int spw_fence_take(struct spw_client *client, uint32_t worker, uint32_t *out_fence);
 SPW_API int spw_fence_give(struct spw_client *client, uint32_t worker, uint32_t fence);
 
 /** spw_run() whose copies begin only when what was recorded into @fence before this call has happened:
  * for a store, that the KV is written; for a load, that its blocks are free. Other copies go on
- * meanwhile. -EINVAL it is no fence of the ticket's worker. A fence that doesn't fire within the
+ * meanwhile. -EINVAL it is no fence of the ticket's worker, or not taken. A fence that doesn't fire within the
  * pool's --event-limit ends the run with -ETIMEDOUT. */
 SPW_API int spw_run_after(struct spw_client *client, const struct spw_ticket *ticket,
                           const uint32_t *blocks, uint32_t block_count, uint64_t cookie,

@@ -16,10 +16,10 @@
     X(refused_bad, "offered with values that make no sense")                                       \
     X(stores_cancelled, "reserved, then cancelled or its client gone")                             \
     X(stores_expired, "reserved, no run within the limit")                                         \
-    X(stores_failed, "copy ended with an error")                                                   \
+    X(stores_failed, "copy, or what it had to wait for, ended with an error")                      \
     X(chunks_loaded, "loads that ended well")                                                      \
     X(loads_stale, "loads whose source was no longer that chunk (fenced client)")                  \
-    X(loads_failed, "copy ended with an error")                                                    \
+    X(loads_failed, "copy, or what it had to wait for, ended with an error")                       \
     X(loads_cancelled, "begun, then cancelled or its client gone")                                 \
     X(loads_expired, "begun, no run within the limit")                                             \
     X(runs_refused, "runs of a ticket that is gone or not theirs")                                 \

@@ -60,8 +60,9 @@ struct spw_job {
     uint64_t deadline_ns; /* of AWAIT_RUN, or of AWAIT_FENCE */
     struct spw_job_party opener;
     struct spw_job_party runner;
-    uint64_t cookie; /* of the run */
-    uint32_t fence;  /* of the run: 1 + its number, 0 = none */
+    uint64_t cookie;   /* of the run */
+    uint32_t fence;    /* of the run: 1 + its number, 0 = none */
+    bool fence_waited; /* it had not fired when it was looked at first */
     uint32_t space;
     uint32_t count; /* chunks accepted */
     uint32_t blocks_per_chunk;

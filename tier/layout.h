@@ -150,11 +150,15 @@ struct spw_command {
                         chunk before the first one in its group, 0 = none or not known     */
     uint64_t cookie; /* the sender's own number, comes back in the answer                  */
     uint64_t arg;    /* RESERVE: space generation seen << 8 | rank; BEGIN: rank; STORE, LOAD: the
-                        fence to wait for, 1 + its number in the registration, 0 = none;
-                        REGISTER: bytes in the mailbox                                     */
+                        fence to wait for, 1 + its number in the registration, 0 = none,
+                        with SPW_RUN_REGISTERED; REGISTER: bytes in the mailbox            */
     uint64_t reserved;
 };
 SPW_LAYOUT_SIZE(struct spw_command, 56);
+
+/* The block ids are those of the sender's registration, whatever else it has: refused (-ENXIO) by a worker
+ * that doesn't know it, such as the successor of the one where it was made. */
+#define SPW_RUN_REGISTERED (1ull << 63)
 
 #define SPW_RESERVE_FOLLOWS (1u << 31)
 

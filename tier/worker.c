@@ -274,19 +274,22 @@ int spw_worker_run(struct spw_worker *worker, volatile int *stop)
     struct sleeper sleeper = {.worker = worker, .stop = stop};
     struct spw_doorbell bell;
     uint64_t due_ns, asked_ns = 0;
+    bool lost = copier_lost(worker);
     gather_words(worker, &bell);
-    while (!stop_wanted(worker, stop) && !copier_lost(worker)) {
+    while (!lost && !stop_wanted(worker, stop)) {
         uint32_t done = spw_worker_pass(worker, &due_ns);
-        if (worker->tick_ns != asked_ns && spw_worker_orphaned(worker))
+        lost = copier_lost(worker);
+        if (lost || (worker->tick_ns != asked_ns && spw_worker_orphaned(worker)))
             break;
         asked_ns = worker->tick_ns;
         rest(&sleeper, &bell, done, due_ns);
     }
-    bool lost = copier_lost(worker);
+    if (lost)
+        spw_worker_fail_waiting(worker, -EIO);
     int status = drain(&sleeper, &bell);
     /* what is neither left nor late ends no later than this process */
     if (worker->cold && spw_worker_cold_stop(worker, worker->config.drain_limit_ns) == 0 &&
         status == 0)
         spw_shard_transfers_ended(worker->shard);
-    return lost ? -ENODEV : status;
+    return lost || copier_lost(worker) ? -ENODEV : status;
 }

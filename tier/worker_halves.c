@@ -35,7 +35,9 @@ static bool part_of(const struct spw_worker *worker, const struct spw_space_reco
         return false;
     uint32_t bytes = record->group[group].chunk_bytes;
     if (bytes == 0 || bytes > geometry->slot_bytes || bytes % blocks != 0 ||
-        (geometry->kv_blocks != 0 && bytes / blocks > geometry->kv_block_bytes))
+        (geometry->kv_blocks != 0 && bytes / blocks > geometry->kv_block_bytes &&
+         !worker->config.copier.ops
+              ->kv_open)) /* else whoever runs it may have registered larger ones */
         return false;
     uint64_t nominal = record->group[group].nominal_bytes;
     *out_part = (struct part){.chunk_bytes = bytes,
@@ -221,14 +223,16 @@ bool spw_worker_take_reserve(struct spw_worker *worker, struct spw_worker_taking
 
 /* ---- runs ----------------------------------------------------------------------------------- */
 
-/* Copy the block ids and the fence; false if any that the job's open chunks need makes no sense. */
-static bool parse_blocks(const struct spw_worker *worker, const struct spw_worker_taking *taking,
-                         struct spw_job *job)
+/* Copy the block ids and the fence; 0, or why the job's open chunks can't be run with them. */
+static int parse_run(const struct spw_worker *worker, const struct spw_worker_taking *taking,
+                     struct spw_job *job)
 {
     uint32_t each = job->blocks_per_chunk, count = taking->head.count;
+    uint64_t fence = taking->head.arg & ~SPW_RUN_REGISTERED;
     if (count != job->count * each ||
-        taking->head.body_slots != SPW_SLOTS_FOR(count, SPW_BLOCKS_PER_SLOT))
-        return false;
+        taking->head.body_slots != SPW_SLOTS_FOR(count, SPW_BLOCKS_PER_SLOT) ||
+        fence > SPW_KV_FENCES_MAX)
+        return -EINVAL;
     for (uint32_t i = 0; i < count; i++) {
         uint32_t id;
         memcpy(&id,
@@ -237,8 +241,14 @@ static bool parse_blocks(const struct spw_worker *worker, const struct spw_worke
                sizeof(id));
         job->block[i] = id;
     }
-    job->fence = (uint32_t)taking->head.arg;
-    return taking->head.arg <= SPW_KV_FENCES_MAX && spw_worker_kv_fits(worker, taking->c, job);
+    job->fence = (uint32_t)fence;
+    return spw_worker_kv_check(worker, taking->c, job, taking->head.arg & SPW_RUN_REGISTERED);
+}
+
+static bool run_refused(struct spw_worker *worker, struct spw_worker_taking *taking, int status)
+{
+    spw_worker_count(worker, SPW_WORKER_runs_refused, 1);
+    return spw_worker_refuse(taking, status);
 }
 
 bool spw_worker_take_run(struct spw_worker *worker, struct spw_worker_taking *taking,
@@ -247,14 +257,16 @@ bool spw_worker_take_run(struct spw_worker *worker, struct spw_worker_taking *ta
     struct spw_job *job = spw_jobs_find(&worker->jobs, taking->head.ticket);
     taking->answer.ticket = taking->head.ticket;
     taking->answer.mask = UINT64_MAX;
-    if (spw_worker_fenced(worker, taking) || !job || job->kind != kind ||
-        job->state != SPW_JOB_AWAIT_RUN) {
-        spw_worker_count(worker, SPW_WORKER_runs_refused, 1);
-        return spw_worker_refuse(taking, spw_worker_fenced(worker, taking) ? -ESTALE : -ENOENT);
-    }
+    if (spw_worker_fenced(worker, taking))
+        return run_refused(worker, taking, -ESTALE);
+    if (!job || job->kind != kind || job->state != SPW_JOB_AWAIT_RUN)
+        return run_refused(worker, taking, -ENOENT);
     taking->answer.count = (uint16_t)job->count;
     taking->answer.mask = ALL_CHUNKS(job->count);
-    if (!parse_blocks(worker, taking, job))
+    int status = parse_run(worker, taking, job);
+    if (status == -ENXIO)
+        return run_refused(worker, taking, status);
+    if (status < 0)
         return spw_worker_refuse_bad(worker, taking);
     job->runner = (struct spw_job_party){taking->c, taking->client->generation};
     job->cookie = taking->head.cookie;

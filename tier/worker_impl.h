@@ -107,8 +107,8 @@ enum spw_worker_why {
     SPW_WHY_CANCELLED,
     SPW_WHY_EXPIRED,
     SPW_WHY_RESET,
-    SPW_WHY_FENCE_LATE,
-    SPW_WHY_FENCE_LOST,
+    SPW_WHY_FAILED, /* what it had to wait for, or the copier */
+    SPW_WHY_COUNT,
 };
 
 static inline void spw_worker_count(struct spw_worker *worker, enum spw_worker_counter counter,
@@ -131,6 +131,10 @@ bool spw_worker_has_command(struct spw_worker *worker);
 void spw_worker_run_job(struct spw_worker *worker, struct spw_job *job);
 /** End all chunks of @job that no copy has reached; ends the job if nothing is left. */
 void spw_worker_end_job(struct spw_worker *worker, struct spw_job *job, enum spw_worker_why why);
+/** Likewise, by an error of its copies. */
+void spw_worker_fail_job(struct spw_worker *worker, struct spw_job *job, int status);
+/** The copier is lost: likewise all jobs whose runs were taken. */
+void spw_worker_fail_waiting(struct spw_worker *worker, int status);
 /** A space, or all, was reset: end its stores, void those in copy. */
 void spw_worker_reset_jobs(struct spw_worker *worker, uint32_t space);
 /** The generation of client @c is gone: end what it opened or ran, as far as no copy has begun. */

@@ -52,24 +52,18 @@ void spw_worker_queue_job(struct spw_worker *worker, struct spw_job *job)
 
 static void count_unrun(struct spw_worker *worker, enum spw_copy_kind kind, enum spw_worker_why why)
 {
-    if (kind == SPW_COPY_STORE)
-        spw_worker_count(
-            worker,
-            why == SPW_WHY_EXPIRED ? SPW_WORKER_stores_expired : SPW_WORKER_stores_cancelled, 1);
-    else
-        spw_worker_count(
-            worker, why == SPW_WHY_EXPIRED ? SPW_WORKER_loads_expired : SPW_WORKER_loads_cancelled,
-            1);
+    static const enum spw_worker_counter counter[2][SPW_WHY_COUNT] = {
+        [SPW_COPY_STORE] = {SPW_WORKER_stores_cancelled, SPW_WORKER_stores_expired,
+                            SPW_WORKER_stores_cancelled, SPW_WORKER_stores_failed},
+        [SPW_COPY_LOAD] = {SPW_WORKER_loads_cancelled, SPW_WORKER_loads_expired,
+                           SPW_WORKER_loads_cancelled, SPW_WORKER_loads_failed},
+    };
+    spw_worker_count(worker, counter[kind][why], 1);
 }
 
 static void end_chunk_unrun(struct spw_worker *worker, struct spw_job *job, uint32_t i,
-                            enum spw_worker_why why)
+                            enum spw_worker_why why, int status)
 {
-    static const int status_of[] = {
-        [SPW_WHY_CANCELLED] = -ECANCELED, [SPW_WHY_EXPIRED] = -ECANCELED,
-        [SPW_WHY_RESET] = -ESTALE,        [SPW_WHY_FENCE_LATE] = -ETIMEDOUT,
-        [SPW_WHY_FENCE_LOST] = -EIO,
-    };
     struct spw_job_chunk *chunk = &job->chunk[i];
     bool queued = job->queued >> i & 1;
     if (queued)
@@ -83,17 +77,34 @@ static void end_chunk_unrun(struct spw_worker *worker, struct spw_job *job, uint
         spw_shard_unclaim(worker->shard, chunk->shard, chunk->slot);
     }
     count_unrun(worker, job->kind, why);
-    spw_job_chunk_end(job, i, status_of[why]);
+    spw_job_chunk_end(job, i, status);
 }
 
-void spw_worker_end_job(struct spw_worker *worker, struct spw_job *job, enum spw_worker_why why)
+static void end_job(struct spw_worker *worker, struct spw_job *job, enum spw_worker_why why,
+                    int status)
 {
     if (job->state == SPW_JOB_DONE)
         return;
     for (uint64_t left = job->open & ~job->copying; left != 0; left &= left - 1)
-        end_chunk_unrun(worker, job, (uint32_t)__builtin_ctzll(left), why);
+        end_chunk_unrun(worker, job, (uint32_t)__builtin_ctzll(left), why, status);
     if (job->open == 0)
         done(worker, job);
+}
+
+void spw_worker_end_job(struct spw_worker *worker, struct spw_job *job, enum spw_worker_why why)
+{
+    end_job(worker, job, why, why == SPW_WHY_RESET ? -ESTALE : -ECANCELED);
+}
+
+/* That the GPU is lost is told once, by the end of this process; to a job it is an error of its copy. */
+static int told(int status)
+{
+    return status == -ENODEV ? -EIO : status;
+}
+
+void spw_worker_fail_job(struct spw_worker *worker, struct spw_job *job, int status)
+{
+    end_job(worker, job, SPW_WHY_FAILED, told(status));
 }
 
 void spw_worker_reset_jobs(struct spw_worker *worker, uint32_t space)
@@ -145,6 +156,13 @@ void spw_worker_end_waiting(struct spw_worker *worker)
         spw_worker_end_job(worker, job, SPW_WHY_CANCELLED);
     while ((item = spw_queue_next(&worker->queue, SPW_COPY_STORE, worker->now_ns)))
         spw_worker_end_job(worker, item->owner, SPW_WHY_CANCELLED);
+}
+
+void spw_worker_fail_waiting(struct spw_worker *worker, int status)
+{
+    for (uint32_t j = 0; j < worker->jobs.used; j++)
+        if (worker->jobs.job[j].state > SPW_JOB_AWAIT_RUN)
+            spw_worker_fail_job(worker, &worker->jobs.job[j], status);
 }
 
 /* ---- copies --------------------------------------------------------------------------------- */
@@ -241,7 +259,7 @@ static uint32_t submit_next(struct spw_worker *worker, enum spw_copy_kind kind)
     fill_copy(worker, job, chunk, &copy);
     if (kind == SPW_COPY_STORE)
         spw_shard_copy_begin(worker->shard, chunk->slot);
-    int status = worker->config.copier.ops->submit(worker->config.copier.copier, &copy);
+    int status = told(worker->config.copier.ops->submit(worker->config.copier.copier, &copy));
     if (status == -EAGAIN) {
         if (kind == SPW_COPY_STORE)
             spw_shard_copy_end(worker->shard, chunk->slot);

@@ -134,50 +134,77 @@ void spw_worker_kv_leave(struct spw_worker *worker, uint32_t c)
     close_kv(worker, c);
 }
 
-bool spw_worker_kv_fits(const struct spw_worker *worker, uint32_t c, const struct spw_job *job)
+/* Do @chunk's blocks, of @count ids, lie within what the client has? */
+static bool chunk_fits(const struct spw_worker *worker, const struct spw_worker_client *client,
+                       const struct spw_job_chunk *chunk, const uint32_t *block, uint32_t count)
+{
+    const struct spw_geometry *geometry = &worker->pool->geometry;
+    uint32_t blocks = client->kv_open ? client->kv.blocks[chunk->group] : geometry->kv_blocks;
+    bool shaped = client->kv_open ? client->kv.block_bytes[chunk->group] == chunk->piece_bytes
+                                  : chunk->piece_bytes <= geometry->kv_block_bytes;
+    for (uint32_t b = 0; shaped && b < count; b++)
+        shaped = block[b] < blocks;
+    return shaped;
+}
+
+int spw_worker_kv_check(const struct spw_worker *worker, uint32_t c, const struct spw_job *job,
+                        bool registered)
 {
     const struct spw_worker_client *client = &worker->client[c];
     uint32_t each = job->blocks_per_chunk;
-    if (job->fence > client->kv.fences || (!client->kv_open && !worker->pool->kv[c]))
-        return false;
+    if (!client->kv_open && (registered || !worker->pool->kv[c]))
+        return -ENXIO;
+    if (job->fence > client->kv.fences)
+        return -EINVAL;
     for (uint64_t left = job->open; left != 0; left &= left - 1) {
         uint32_t i = (uint32_t)__builtin_ctzll(left);
-        const struct spw_job_chunk *chunk = &job->chunk[i];
-        uint32_t blocks = worker->pool->geometry.kv_blocks;
-        if (client->kv_open) {
-            blocks = client->kv.blocks[chunk->group];
-            if (client->kv.block_bytes[chunk->group] != chunk->piece_bytes)
-                return false;
-        }
-        for (uint32_t b = 0; b < each; b++)
-            if (job->block[i * each + b] >= blocks)
-                return false;
+        if (!chunk_fits(worker, client, &job->chunk[i], &job->block[i * each], each))
+            return -EINVAL;
     }
-    return true;
+    return 0;
 }
 
 /* ---- fences ---------------------------------------------------------------------------------- */
 
-static int fired(const struct spw_worker *worker, const struct spw_job *job)
+/* What was learnt in one look: a fence that several runs name is asked once, so that it has fired for
+ * all of them or for none, and they are queued in the order in which they came. */
+struct look {
+    uint64_t asked[SPW_CLIENTS_MAX]; /* a bit a fence */
+    uint64_t fired[SPW_CLIENTS_MAX];
+};
+_Static_assert(SPW_KV_FENCES_MAX <= 64, "a bit a fence");
+
+static int ask(const struct spw_worker *worker, struct look *look, const struct spw_job *job)
 {
     const struct spw_copier_handle *copier = &worker->config.copier;
-    return copier->ops->fence_fired(copier->copier, job->runner.client, job->fence - 1);
+    uint32_t c = job->runner.client, fence = job->fence - 1;
+    uint64_t bit = 1ull << fence;
+    if (look->asked[c] & bit)
+        return (look->fired[c] & bit) != 0;
+    int status = copier->ops->fence_fired(copier->copier, c, fence);
+    if (status < 0)
+        return status;
+    look->asked[c] |= bit;
+    look->fired[c] |= status != 0 ? bit : 0;
+    return status != 0;
 }
 
 /* True: it waits no longer. */
-static bool look_at(struct spw_worker *worker, struct spw_job *job)
+static bool look_at(struct spw_worker *worker, struct look *look, struct spw_job *job)
 {
-    int status = fired(worker, job);
+    int status = ask(worker, look, job);
     if (status > 0) {
         spw_job_list_remove(&worker->fenced, job);
         spw_job_move(job, SPW_JOB_QUEUED);
         spw_worker_queue_job(worker, job);
     } else if (status < 0) {
-        spw_worker_end_job(worker, job, SPW_WHY_FENCE_LOST);
+        spw_worker_fail_job(worker, job, status);
     } else if (job->deadline_ns <= worker->now_ns) {
         spw_worker_count(worker, SPW_WORKER_fences_late, 1);
-        spw_worker_end_job(worker, job, SPW_WHY_FENCE_LATE);
+        spw_worker_fail_job(worker, job, -ETIMEDOUT);
     } else {
+        spw_worker_count(worker, SPW_WORKER_fences_waited, !job->fence_waited);
+        job->fence_waited = true;
         return false;
     }
     return true;
@@ -187,18 +214,20 @@ void spw_worker_fence_wait(struct spw_worker *worker, struct spw_job *job)
 {
     uint64_t limit = worker->config.event_limit_ns;
     job->deadline_ns = limit != 0 ? worker->now_ns + limit : UINT64_MAX;
+    job->fence_waited = false;
     spw_job_list_append(&worker->fenced, job);
-    if (!look_at(worker, job))
-        spw_worker_count(worker, SPW_WORKER_fences_waited, 1);
 }
 
 uint32_t spw_worker_look_at_fences(struct spw_worker *worker)
 {
     uint32_t moved = 0;
     struct spw_job *after;
+    if (!worker->fenced.first)
+        return 0;
+    struct look look = {.asked = {0}};
     for (struct spw_job *job = worker->fenced.first; job; job = after) {
         after = job->after;
-        moved += look_at(worker, job);
+        moved += look_at(worker, &look, job);
     }
     if (worker->fenced.first && worker->now_ns + FENCE_LOOK_NS < worker->retry_ns)
         worker->retry_ns = worker->now_ns + FENCE_LOOK_NS;

@@ -40,9 +40,11 @@ bool spw_worker_take_run(struct spw_worker *worker, struct spw_worker_taking *ta
 bool spw_worker_take_promote(struct spw_worker *worker, struct spw_worker_taking *taking);
 /** In worker_kv.c. */
 bool spw_worker_take_register(struct spw_worker *worker, struct spw_worker_taking *taking);
-/** Can @job's open chunks be copied between what client @c has and these blocks? Its fence is known, its
- * blocks lie within its KV, which has that shape. */
-bool spw_worker_kv_fits(const struct spw_worker *worker, uint32_t c, const struct spw_job *job);
+/** Can @job's open chunks be copied between their slots and what client @c has? 0; -EINVAL: its fence is
+ * not known, or blocks lie beyond its KV, or that has another shape; -ENXIO: it has none here, or not the
+ * registered one that the run is for. */
+int spw_worker_kv_check(const struct spw_worker *worker, uint32_t c, const struct spw_job *job,
+                        bool registered);
 bool spw_worker_take_begin(struct spw_worker *worker, struct spw_worker_taking *taking);
 
 #endif

@@ -225,7 +225,7 @@ static int store(struct spw_request *request, const uint32_t blocks[PER_CHUNK], 
         return done.status;
     rc = spw_fence_take(client, worker, &fence);
     if (rc < 0)
-        fail("no fence", rc);
+        return rc;
     for (uint32_t b = 0; b < PER_CHUNK; b++)
         write_block(blocks[b], key, b);
     must(driver->EventRecord(event[fence], stream), "record");
