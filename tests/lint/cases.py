@@ -4,7 +4,7 @@ import re
 from common import main
 
 DOC = "docs/failure-cases.md"
-NAME = re.compile(r"`((?:unit|process|crash|stress|model|fuzz)/\w+)(?:: (\w+))?`")
+NAME = re.compile(r"`((?:unit|gpu|process|crash|stress|model|fuzz)/\w+)(?:: (\w+))?`")
 
 
 def lint(files):
