@@ -21,7 +21,8 @@ static struct {
     int status;     /* then this */
     struct spw_kv_record seen;
     uint64_t seen_hash;
-    int fired; /* of every fence */
+    uint64_t less; /* bytes of a block than the space's */
+    int fired;     /* of every fence */
     uint32_t asked;
     bool lost;
     uint32_t registered_copies;
@@ -53,7 +54,7 @@ static int stub_kv_open(struct spw_copier *copier, uint32_t client,
         stub.open_now = 0;
         return spw_fail(err, stub.status, "memory 0: CUDA_ERROR_MAP_FAILED");
     }
-    *out_shape = (struct spw_kv_shape){.block_bytes = {RIG_BLOCK_BYTES, RIG_BLOCK_BYTES / 2},
+    *out_shape = (struct spw_kv_shape){.block_bytes = {RIG_BLOCK_BYTES - stub.less},
                                        .blocks = {BLOCKS, BLOCKS},
                                        .fences = record->fences};
     return 0;
@@ -358,6 +359,23 @@ Test(worker_kv, runs_copy_what_is_registered_and_ids_are_checked_against_it)
     cr_expect_eq(ends_with(), -EINVAL, "the second block lies beyond");
     cr_assert(rig_run(&rig, &one, 0, SPW_CMD_STORE, ticket, 1, BLOCKS - 2));
     rig_settle(&rig);
+    cr_expect_eq(ends_with(), 0);
+    rig_close(&rig);
+}
+
+Test(worker_kv, runs_of_a_space_whose_blocks_have_another_size_are_refused)
+{
+    start();
+    stub.less = 16;
+    register_it(&one, 0);
+    run(reserve(1), 0);
+    cr_expect_eq(ends_with(), -EINVAL);
+    cr_expect_eq(stub.registered_copies, 0);
+    stub.less = 0;
+    rig_advance(&rig, 20 * RIG_SECOND); /* the reserve's limit */
+    rig_settle(&rig);
+    register_it(&one, 0);
+    run(reserve(2), 0);
     cr_expect_eq(ends_with(), 0);
     rig_close(&rig);
 }
