@@ -106,8 +106,10 @@ enum fake_pinned fake_is_pinned(const void *start, size_t bytes)
     enum fake_pinned result = FAKE_PAGEABLE;
     pthread_mutex_lock(&lock);
     for (int i = 0; i < RANGES_MAX; i++) {
+        if (!range[i].start)
+            continue;
         const char *end = range[i].start + range[i].bytes;
-        if (!range[i].start || from + bytes <= range[i].start || from >= end)
+        if (from + bytes <= range[i].start || from >= end)
             continue;
         result = from >= range[i].start && from + bytes <= end ? FAKE_PINNED : FAKE_CROSSES;
     }

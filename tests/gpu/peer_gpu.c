@@ -93,5 +93,13 @@ int main(int argc, char **argv)
         }
         say(&answer, 1);
     }
+    for (size_t f = 0; f < FENCES; f++)
+        driver->EventDestroy(fence[f]);
+    for (size_t m = 0; m < memories; m++)
+        driver->MemFree(memory[m]);
+    driver->StreamDestroy(stream);
+    spw_gpu_close(gpu);
+    free(memory);
+    free(host);
     return 0;
 }

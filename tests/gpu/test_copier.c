@@ -364,6 +364,7 @@ Test(copier, CU_5_after_a_sticky_error_everything_ends_and_health_says_so)
     make_layouts(0);
     choose_blocks(blocks, CHUNK, true);
     rig.fake->set_faults("copy:3:700");
+    rig.fake->rate_bytes = 1 << 20; /* so that all are on their way by then */
     for (uint32_t i = 0; i < 4; i++)
         cr_expect_eq(gpu_rig_submit(SPW_COPY_STORE, 5, 0, i, blocks, CHUNK, NULL), 0);
     cr_expect_eq(gpu_rig_submit(SPW_COPY_LOAD, 5, 0, 9, blocks, CHUNK, NULL), 0);

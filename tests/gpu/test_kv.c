@@ -95,6 +95,8 @@ Test(kv, CU_8_the_trial_leaves_every_byte_as_it_was)
     gpu_rig_read(0, after);
     cr_expect_eq(memcmp(before, after, rig.memory_bytes[0]), 0);
     cr_expect_gt(rig.fake->launches, 0, "the kernel was tried, too");
+    free(before);
+    free(after);
     gpu_rig_close();
 }
 
