@@ -1,12 +1,12 @@
 /*
  * A client that writes nonsense beside one that works, as a worker takes their commands. The input
  * says what the bad one does: right commands, damaged ones, raw slots, anything anywhere in its own
- * object, dying and coming back. Every job of the good client ends once, with the right bytes, and
+ * object, registering memory, dying and coming back. Every job of the good client ends once, with the right bytes, and
  * when the bad one is gone nothing of it is left: no chunk open, no claim, no slot that isn't free
  * or ready.
  */
 #include "tests/fuzz/fuzz.h"
-#include "tests/support/worker_rig.h"
+#include "tests/support/stub_kv.h"
 
 #define GOOD_KEYS 40u
 #define BAD_KEYS  40u
@@ -21,6 +21,8 @@ static uint64_t turn;
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
     rig_open(&rig, &(struct rig_config){.capacity = 6,
+                                        .wrap = stub_kv_wrap,
+                                        .event_limit_ns = RIG_SECOND / 2,
                                         .command_slots = 64,
                                         .completion_slots = 16,
                                         .copier.rate_bytes = {200000, 200000}});
@@ -138,8 +140,11 @@ static void send_damaged(struct fuzz_input *in)
     head.arg = head.op == SPW_CMD_BEGIN
                    ? 0
                    : spw_load_relaxed(&rig.daemon.feed[0]->space_generation[RIG_SPACE]) << 8;
-    if (head.op == SPW_CMD_STORE || head.op == SPW_CMD_LOAD)
+    if (head.op == SPW_CMD_STORE || head.op == SPW_CMD_LOAD) {
         head.count = (uint16_t)(2 * job->count);
+        head.arg = number % 4 == 2 ? 1 + number / 4 % 6 : 0;
+        head.arg |= number & 64 ? SPW_RUN_REGISTERED : 0;
+    }
     if (head.op == SPW_CMD_TOUCH)
         head.count = (uint16_t)(SPW_TOUCHES_PER_SLOT * slots);
     if (head.op == SPW_CMD_BEGIN)
@@ -192,6 +197,28 @@ static void scribble(struct fuzz_input *in)
     fuzz_damage(in, window, sizeof window / sizeof window[0]);
 }
 
+/* What the copier will say of it and of the fences, and a record whose counts are right, or damaged. */
+static void send_registration(struct fuzz_input *in)
+{
+    struct spw_kv_record *record = (struct spw_kv_record *)bad.view->head->mailbox.bytes;
+    const struct fuzz_window window[] = {{record, sizeof *record}};
+    struct spw_command head = rig_head(&rig, &bad, 0, SPW_CMD_REGISTER);
+    uint8_t how = fuzz_u8(in), fences = fuzz_u8(in);
+    stub_kv.steps = how % 4;
+    stub_kv.refusal = how % 8 == 7 ? -EIO : 0;
+    for (uint32_t f = 0; f < 4; f++)
+        stub_kv.fired[bad.c][f] = (fences >> f & 1) - (fences >> (4 + f) & 1);
+    if (how & 64)
+        return;
+    *record = (struct spw_kv_record){.memories = 1, .tensors = 2, .fences = 4};
+    head.arg = spw_kv_record_bytes(1, 2, 4);
+    if (how & 32)
+        fuzz_damage(in, window, 1);
+    if (how & 16)
+        head.arg = spw_kv_record_bytes(record->memories, record->tensors, record->fences);
+    rig_send(&bad, 0, &head, NULL);
+}
+
 static void reap_bad(void)
 {
     struct spw_done done;
@@ -216,8 +243,10 @@ static void send_right(struct fuzz_input *in)
 
 static void bad_move(struct fuzz_input *in)
 {
-    uint8_t what = fuzz_u8(in) % 16;
-    if (what < 6)
+    uint8_t which = fuzz_u8(in), what = which % 16;
+    if (which >= 224)
+        send_registration(in);
+    else if (what < 6)
         send_damaged(in);
     else if (what < 7)
         send_raw(in);
@@ -241,6 +270,7 @@ static void bad_move(struct fuzz_input *in)
 
 static void end_clean(void)
 {
+    uint32_t c = bad.c;
     rig_die(&bad);
     for (int i = 0; i < 40; i++) {
         rig_advance(&rig, RIG_SECOND / 10);
@@ -250,6 +280,7 @@ static void end_clean(void)
     fuzz_expect(rig_claims(&rig, 0) == 0, "no claim is left");
     fuzz_expect(rig_slots_in(&rig, 0, SPW_FILLING) == 0, "no slot is filling");
     fuzz_expect(rig_slots_in(&rig, 0, SPW_RETIRED) == 0, "every retired slot was freed");
+    fuzz_expect(!stub_kv.open[c], "no registration is left");
     rig_attach(&rig, &bad);
 }
 
@@ -257,6 +288,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct fuzz_input in = {data, size};
     memset(bad_job, 0, sizeof bad_job);
+    memset(stub_kv.fired, 0, sizeof stub_kv.fired);
+    stub_kv.steps = 0;
+    stub_kv.refusal = 0;
     for (uint32_t move = 0; move < MOVES_MAX && in.left; move++) {
         bad_move(&in);
         uint64_t key = ++turn * 7 % GOOD_KEYS;
