@@ -96,6 +96,7 @@ struct spw_client {
     struct spw_link requests;
     struct spw_fences *fences[SPW_WORKERS_MAX]; /* of the registrations, NULL = none ever */
     uint32_t registrations;                     /* asked for, ever                        */
+    uint64_t mail_given_up; /* seq of the last mail not answered in time, 0 = none */
 };
 
 /* Of one worker's registration: which fences may be recorded anew. */

@@ -198,12 +198,22 @@ static int keep_fences(struct spw_client *client, uint32_t k, uint64_t incarnati
     return 0;
 }
 
+/* The daemon may still read, from the same bytes, what it has not answered in time. */
+static bool mail_is_out(const struct spw_client *client)
+{
+    const struct spw_reply *reply = &client->pool.ctl->reply[client->number];
+    /* [MB-2] acquire: a request was read before it, or a later one, is answered */
+    return spw_pos_before(spw_load_acquire(&reply->seq), client->mail_given_up);
+}
+
 static int register_kv(struct spw_client *client, const struct spw_kv_config *config,
                        uint64_t timeout_ns, uint32_t *out_worker, struct spw_error *err)
 {
     uint64_t incarnation = 0, cookie = 0;
     if (client->in_step)
         return spw_fail(err, -EINVAL, "memory can't be registered inside a step");
+    if (mail_is_out(client))
+        return spw_fail(err, -EBUSY, "the daemon has not read this client's last request yet");
     int rc = check(config, err);
     int k = rc == 0 ? find_worker(client, config->gpu, err) : rc;
     if (k < 0)

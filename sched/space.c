@@ -58,11 +58,14 @@ static int await_reply(struct spw_client *client, uint64_t seq, struct spw_error
         if (rc < 0)
             return spw_fail(err, rc, "pool \"%s\" was restarted: attach again",
                             client->pool.path.name);
-        if (spw_monotonic_ns() - start >= client->timeout_ns)
-            return spw_fail(err, -ETIMEDOUT,
-                            "pool \"%s\": its daemon did not answer within %" PRIu64 " ms",
-                            client->pool.path.name, client->timeout_ns / 1000000);
-        nanosleep(&pause, NULL);
+        if (spw_monotonic_ns() - start < client->timeout_ns) {
+            nanosleep(&pause, NULL);
+            continue;
+        }
+        client->mail_given_up = seq;
+        return spw_fail(err, -ETIMEDOUT,
+                        "pool \"%s\": its daemon did not answer within %" PRIu64 " ms",
+                        client->pool.path.name, client->timeout_ns / 1000000);
     }
     int64_t status = (int64_t)spw_load_relaxed(&reply->status);
     uint64_t value = spw_load_relaxed(&reply->value);

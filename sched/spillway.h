@@ -440,11 +440,12 @@ struct spw_kv_config {
  * Each path is tried, in the highest block of each group, whose bytes are put back: while this call
  * runs nothing else may use that block. Makes system calls and waits, @timeout_ns (0 = 10 s); not
  * inside a step. Mappings are let go within 2 s when the client detaches or dies; memory must not be
- * freed before. Registering anew replaces; not while runs are unfinished (-EBUSY).
+ * freed before. Registering anew replaces.
  *
  * -EINVAL with words; -ENODEV no worker has this GPU; -EOPNOTSUPP it copies host memory alone;
- * -EOWNERDEAD it is down; -EAGAIN its ring is full; -ETIMEDOUT; otherwise the worker's refusal with the
- * driver's word.
+ * -EOWNERDEAD it is down, or died meanwhile; -EBUSY runs are unfinished, or the daemon has not answered
+ * this client's last spw_space_open() yet; -EAGAIN its ring is full; -ETIMEDOUT; otherwise the worker's
+ * refusal with the driver's word. After -ETIMEDOUT the worker may still be at it: try again.
  *
  * A worker that was restarted knows nothing of it: runs of its tickets end by -EOWNERDEAD, and those of
  * its successor's complete with -ENXIO until this client has registered anew there; fences are not

@@ -52,6 +52,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     api_store(&api, client, space, 1, 0, CHUNKS);
     spw_detach(client);
     answer_ahead(&api.rig.daemon);
+    spw_store_relaxed(&api.rig.daemon.feed[0]->gpu.kind, SPW_COPIER_CUDA); /* UUID 0 */
     save(&object[0], &api.rig.daemon.region_ctl);
     save(&object[1], &api.rig.daemon.region_feed[0]);
     save(&object[2], &api.rig.daemon.region_feed[1]);
@@ -83,6 +84,8 @@ static void damage(struct fuzz_input *in)
         {head->lane, 2 * sizeof head->lane[0]},
         {head->worker_lane, 2 * sizeof head->worker_lane[0]},
         {(void *)&head->decisions, 64},
+        {&pool->feed[0]->gpu, sizeof pool->feed[0]->gpu},
+        {head->kv_words, 2 * sizeof head->kv_words[0]},
         {pool->client[0].completion, (uint32_t)(2 * pool->geometry.completion_slots * 64)},
     };
     fuzz_damage(in, window, sizeof window / sizeof window[0]);
@@ -222,6 +225,44 @@ static void ask_more(struct engine *engine, uint8_t what)
                     "workers that there aren't");
 }
 
+/* The worker's answer is there already, or never comes. */
+static void register_kv(struct engine *engine, uint8_t how)
+{
+    static const uint8_t fence[4][SPW_KV_HANDLE_BYTES];
+    struct spw_client *client = engine->client;
+    struct spw_kv_words *words = &api.rig.daemon.client[0].head->kv_words[0];
+    const struct spw_kv_memory memory = {.kind = SPW_KV_MEMORY_IPC, .bytes = 4096};
+    struct spw_kv_tensor tensor;
+    struct spw_kv_config config = {.size_bytes = sizeof config,
+                                   .memories = 1,
+                                   .memory = &memory,
+                                   .tensors = 1,
+                                   .tensor = &tensor,
+                                   .fences = 4,
+                                   .fence = fence};
+    char text[256] = "";
+    uint32_t worker = UINT32_MAX;
+    spw_kv_tensor_whole(&tensor, 0, 0, 0, 16, 64);
+    if (how & 1) {
+        spw_store_relaxed(&words->status, how & 2 ? (uint64_t)(int64_t)(3 - how) : 0);
+        spw_store_relaxed(&words->answered, client->generation << 32 | (client->registrations + 1));
+    }
+    if (answered(spw_kv_register(client, &config, TIMEOUT_NS, &worker, text, sizeof text)) == 0)
+        fuzz_expect(worker < client->workers, "a worker that there isn't");
+    fuzz_expect(strnlen(text, sizeof text) < sizeof text, "words that don't end");
+}
+
+static void use_fence(struct engine *engine, uint8_t which)
+{
+    const uint32_t block[2 * SPW_MAX_JOB_CHUNKS] = {0};
+    uint32_t fence = which, worker = engine->ticket.worker;
+    fuzz_expect(answered(spw_fence_take(engine->client, worker, &fence)) != 0 || fence < 4,
+                "a fence that there isn't");
+    answered(
+        spw_run_after(engine->client, &engine->ticket, block, 2 * engine->ticket.chunks, 9, fence));
+    answered(spw_fence_give(engine->client, worker, fence));
+}
+
 static void call(struct engine *engine, struct fuzz_input *in)
 {
     uint8_t what = fuzz_u8(in);
@@ -262,7 +303,12 @@ static void call(struct engine *engine, struct fuzz_input *in)
         send_answer(engine->client, in);
         break;
     default:
-        damage(in);
+        if (what < 0xf0)
+            damage(in);
+        else if (what == 0xff)
+            register_kv(engine, fuzz_u8(in) % 64);
+        else
+            use_fence(engine, fuzz_u8(in));
     }
 }
 

@@ -245,6 +245,28 @@ Test(api_kv, an_answer_that_makes_no_sense_is_none)
     finish();
 }
 
+Test(api_kv, what_the_daemon_has_not_read_is_not_overwritten)
+{
+    const struct spw_space_config asked = api_space_config(1);
+    struct spw_space *space = NULL;
+    uint32_t worker;
+    start();
+    const struct spw_kv_config config = config_of(gpu_a);
+    uint64_t usual_ns = client->timeout_ns;
+    client->timeout_ns = RIG_SECOND / 100;
+    cr_expect_eq(spw_space_open(client, &asked, &space, text, sizeof text), -ETIMEDOUT);
+    client->timeout_ns = usual_ns;
+    cr_expect_eq(spw_kv_register(client, &config, 0, &worker, text, sizeof text), -EBUSY);
+    const struct spw_open_space_mail *mail = (const void *)client->own->head->mailbox.bytes;
+    cr_expect_str_eq(mail->record.fingerprint, asked.fingerprint);
+    api_pump(&api);
+    while (spw_load_acquire(&api.rig.daemon.ctl->reply[client->number].seq) == 0)
+        usleep(100);
+    api_pump_end(&api);
+    must_register(gpu_a);
+    finish();
+}
+
 /* ---- fences ---------------------------------------------------------------------------------- */
 
 static struct spw_space *space;
