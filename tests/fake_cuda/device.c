@@ -1,38 +1,29 @@
-/* Devices, contexts, and the list of faults. */
-#include "tests/fake_cuda/fake.h"
-
+/* Devices and their primary contexts, and whether a call may be made at all. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#define FAULTS_MAX 16
-#define STANDARD   "GPU-00000000-0000-0000-0000-00000000000a@0000:10:00.0"
+#include "tests/fake_cuda/fake.h"
 
-struct fault {
-    char name[40];
-    unsigned long nth, calls;
-    bool from_then_on;
-    int code;
-};
+#define STANDARD "GPU-00000000-0000-0000-0000-00000000000a@0000:10:00.0"
 
 struct device {
     unsigned char uuid[16];
     char bus[16];
+    int at_host;         /* its place in FAKE_CUDA_DEVICES */
+    atomic_int retained; /* contexts                       */
 };
 
-static void set_faults(const char *text);
+#define CONTEXT_OF(device) ((CUcontext)(uintptr_t)(0x1000 + (device)))
+#define DEVICE_OF(context) ((CUdevice)((uintptr_t)(context)-0x1000))
 
-struct fake_cuda fake = {.version = 13000, .set_faults = set_faults};
-static struct fault faults[FAULTS_MAX];
-static int fault_count;
-static pthread_mutex_t fault_lock = PTHREAD_MUTEX_INITIALIZER;
-static atomic_int poison;
-static pid_t started_by; /* 0: not initialised */
+struct fake_cuda fake = {.version = 13000, .stream_capacity = 65536, .set_faults = fake_set_faults};
+static atomic_int started_by; /* 0: not initialised */
 static struct device device[FAKE_DEVICES_MAX];
 static int devices;
 static __thread CUcontext current;
-static atomic_int retained;
+static atomic_int last_retained = -1; /* at the host */
 
 __attribute__((visibility("default"))) struct fake_cuda *fake_cuda_control(void)
 {
@@ -45,65 +36,14 @@ const char *fake_env(const char *name)
     return value && *value ? value : NULL;
 }
 
-/* ---- faults ---------------------------------------------------------------------------------- */
-
-static void set_faults(const char *text)
+int fake_device_current(void)
 {
-    char copy[512];
-    char *rest = copy;
-    pthread_mutex_lock(&fault_lock);
-    fault_count = 0;
-    snprintf(copy, sizeof copy, "%s", text);
-    for (char *entry; (entry = strsep(&rest, ",")) && fault_count < FAULTS_MAX;) {
-        struct fault fault = {.calls = 0};
-        char nth[16] = "";
-        if (sscanf(entry, "%39[^:]:%15[^:]:%d", fault.name, nth, &fault.code) != 3)
-            continue;
-        fault.nth = strtoul(nth, NULL, 10);
-        fault.from_then_on = strchr(nth, '-') != NULL;
-        faults[fault_count++] = fault;
-    }
-    pthread_mutex_unlock(&fault_lock);
-}
-
-CUresult fake_fault(const char *name)
-{
-    int code = 0;
-    pthread_mutex_lock(&fault_lock);
-    for (int i = 0; i < fault_count; i++) {
-        struct fault *fault = &faults[i];
-        if (strcmp(fault->name, name) != 0)
-            continue;
-        fault->calls++;
-        if (fault->calls == fault->nth || (fault->from_then_on && fault->calls > fault->nth))
-            code = fault->code;
-    }
-    pthread_mutex_unlock(&fault_lock);
-    if (fake_is_sticky(code))
-        fake_set_poison(code);
-    return code;
-}
-
-bool fake_is_sticky(CUresult code)
-{
-    return code == CUDA_ERROR_ILLEGAL_ADDRESS || code == CUDA_ERROR_LAUNCH_FAILED ||
-           code == CUDA_ERROR_ECC_UNCORRECTABLE || code == CUDA_ERROR_ILLEGAL_INSTRUCTION ||
-           code == CUDA_ERROR_MISALIGNED_ADDRESS || code == CUDA_ERROR_ASSERT;
-}
-
-CUresult fake_poison(void)
-{
-    return (CUresult)atomic_load(&poison);
-}
-
-void fake_set_poison(CUresult code)
-{
-    atomic_store(&poison, (int)code);
+    return current ? device[DEVICE_OF(current)].at_host : atomic_load(&last_retained);
 }
 
 CUresult fake_enter(const char *name, bool context)
 {
-    if (started_by == 0 || started_by != getpid()) /* nor after a fork */
+    if (atomic_load(&started_by) != getpid()) /* nor after a fork */
         return CUDA_ERROR_NOT_INITIALIZED;
     if (fake_poison() != CUDA_SUCCESS)
         return fake_poison();
@@ -141,15 +81,17 @@ static int read_all(struct device *all)
     int count = 0;
     snprintf(copy, sizeof copy, "%s", text ? text : STANDARD);
     for (char *entry; (entry = strsep(&rest, ",")) && count < FAKE_DEVICES_MAX;)
-        if (read_device(entry, &all[count]))
+        if (read_device(entry, &all[count])) {
+            all[count].at_host = count;
             count++;
+        }
     return count;
 }
 
 /* Ordinals or UUIDs, in the order named; the first that isn't there ends the list. */
 static void choose_visible(void)
 {
-    struct device all[FAKE_DEVICES_MAX], wanted;
+    struct device all[FAKE_DEVICES_MAX] = {0}, wanted;
     const char *text = getenv("CUDA_VISIBLE_DEVICES");
     int count = read_all(all);
     devices = 0;
@@ -161,7 +103,7 @@ static void choose_visible(void)
     char copy[1024], with_bus[128];
     char *rest = copy;
     snprintf(copy, sizeof copy, "%s", text);
-    for (char *entry; (entry = strsep(&rest, ","));) {
+    for (char *entry; devices < FAKE_DEVICES_MAX && (entry = strsep(&rest, ","));) {
         int found = -1;
         snprintf(with_bus, sizeof with_bus, "%.60s@", entry);
         if (read_device(with_bus, &wanted)) {
@@ -177,59 +119,91 @@ static void choose_visible(void)
     }
 }
 
+static void set_from_env(const char *name, spw_atomic64 *out)
+{
+    const char *value = fake_env(name);
+    if (value)
+        spw_store_relaxed(out, strtoull(value, NULL, 10));
+}
+
+static void read_settings(void)
+{
+    static atomic_bool faults_read;
+    const char *faults = fake_env("FAKE_CUDA_FAULTS");
+    if (faults && !atomic_exchange(&faults_read, true))
+        fake_set_faults(faults);
+    set_from_env("FAKE_CUDA_VERSION", &fake.version);
+    set_from_env("FAKE_CUDA_RATE", &fake.rate_bytes);
+    set_from_env("FAKE_CUDA_REGISTRATION_CAP", &fake.registration_cap);
+    set_from_env("FAKE_CUDA_NS_PER_MIB", &fake.ns_per_mib);
+    set_from_env("FAKE_CUDA_STREAM_CAPACITY", &fake.stream_capacity);
+}
+
 __attribute__((visibility("default"))) CUresult cuInit(unsigned flags)
 {
+    int by = atomic_load(&started_by);
     if (flags)
         return CUDA_ERROR_INVALID_VALUE;
-    if (fake_env("FAKE_CUDA_FAULTS") && fault_count == 0)
-        set_faults(getenv("FAKE_CUDA_FAULTS"));
-    if (fake_env("FAKE_CUDA_VERSION"))
-        atomic_store(&fake.version, atoi(getenv("FAKE_CUDA_VERSION")));
-    if (fake_env("FAKE_CUDA_RATE"))
-        atomic_store(&fake.rate_bytes, strtoul(getenv("FAKE_CUDA_RATE"), NULL, 10));
+    read_settings();
     CUresult code = fake_fault("Init");
     if (code != CUDA_SUCCESS)
         return code;
-    if (started_by != 0 && started_by != getpid())
+    if (by != 0 && by != getpid())
         return CUDA_ERROR_NOT_INITIALIZED;
-    choose_visible();
+    if (by == 0)
+        choose_visible();
     if (devices == 0)
         return CUDA_ERROR_NO_DEVICE;
-    started_by = getpid();
+    atomic_store(&started_by, getpid());
     return CUDA_SUCCESS;
 }
 
 FAKE(DriverGetVersion)(int *out)
 {
-    *out = atomic_load(&fake.version);
+    *out = (int)spw_load_relaxed(&fake.version);
     return CUDA_SUCCESS;
 }
 
 FAKE(GetErrorName)(CUresult code, const char **out)
 {
-    static const struct {
-        CUresult code;
-        const char *name;
-    } names[] = {
-        {CUDA_SUCCESS, "CUDA_SUCCESS"},
-        {CUDA_ERROR_INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE"},
-        {CUDA_ERROR_OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY"},
-        {CUDA_ERROR_NOT_INITIALIZED, "CUDA_ERROR_NOT_INITIALIZED"},
-        {CUDA_ERROR_NO_DEVICE, "CUDA_ERROR_NO_DEVICE"},
-        {CUDA_ERROR_INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT"},
-        {CUDA_ERROR_MAP_FAILED, "CUDA_ERROR_MAP_FAILED"},
-        {CUDA_ERROR_ECC_UNCORRECTABLE, "CUDA_ERROR_ECC_UNCORRECTABLE"},
-        {CUDA_ERROR_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS"},
-        {CUDA_ERROR_LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED"},
-        {CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED"},
-        {CUDA_ERROR_NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED"}};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (names[i].code == code) {
-            *out = names[i].name;
-            return CUDA_SUCCESS;
-        }
-    *out = "CUDA_ERROR_OF_THE_STAND_IN";
-    return CUDA_SUCCESS;
+#define NAMED(code)                                                                                \
+    case code:                                                                                     \
+        *out = #code;                                                                              \
+        return CUDA_SUCCESS
+    switch (code) {
+        NAMED(CUDA_SUCCESS);
+        NAMED(CUDA_ERROR_INVALID_VALUE);
+        NAMED(CUDA_ERROR_OUT_OF_MEMORY);
+        NAMED(CUDA_ERROR_NOT_INITIALIZED);
+        NAMED(CUDA_ERROR_NO_DEVICE);
+        NAMED(CUDA_ERROR_INVALID_DEVICE);
+        NAMED(CUDA_ERROR_INVALID_IMAGE);
+        NAMED(CUDA_ERROR_INVALID_CONTEXT);
+        NAMED(CUDA_ERROR_MAP_FAILED);
+        NAMED(CUDA_ERROR_ECC_UNCORRECTABLE);
+        NAMED(CUDA_ERROR_INVALID_HANDLE);
+        NAMED(CUDA_ERROR_NOT_FOUND);
+        NAMED(CUDA_ERROR_NOT_READY);
+        NAMED(CUDA_ERROR_ILLEGAL_ADDRESS);
+        NAMED(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+        NAMED(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+        NAMED(CUDA_ERROR_LAUNCH_FAILED);
+        NAMED(CUDA_ERROR_NOT_PERMITTED);
+        NAMED(CUDA_ERROR_NOT_SUPPORTED);
+        NAMED(CUDA_ERROR_UNKNOWN);
+    default:
+        *out = NULL;
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+#undef NAMED
+}
+
+/* A call about device @which. */
+static CUresult enter_device(const char *name, CUdevice which)
+{
+    CUresult code = fake_enter(name, false);
+    return code == CUDA_SUCCESS && (which < 0 || which >= devices) ? CUDA_ERROR_INVALID_DEVICE
+                                                                   : code;
 }
 
 FAKE(DeviceGetCount)(int *out)
@@ -241,59 +215,74 @@ FAKE(DeviceGetCount)(int *out)
 
 FAKE(DeviceGet)(CUdevice *out, int ordinal)
 {
-    CUresult code = fake_enter("DeviceGet", false);
-    if (code == CUDA_SUCCESS && (ordinal < 0 || ordinal >= devices))
-        return CUDA_ERROR_INVALID_DEVICE;
-    *out = ordinal;
+    CUresult code = enter_device("DeviceGet", ordinal);
+    if (code == CUDA_SUCCESS)
+        *out = ordinal;
     return code;
 }
 
 FAKE(DeviceGetName)(char *out, int bytes, CUdevice which)
 {
-    snprintf(out, (size_t)bytes, "stand-in %d", which);
-    return fake_enter("DeviceGetName", false);
+    CUresult code = enter_device("DeviceGetName", which);
+    if (code == CUDA_SUCCESS)
+        snprintf(out, (size_t)bytes, "stand-in %d", which);
+    return code;
 }
 
 FAKE(DeviceGetUuid)(CUuuid *out, CUdevice which)
 {
-    memcpy(out->bytes, device[which].uuid, 16);
-    return fake_enter("DeviceGetUuid", false);
+    CUresult code = enter_device("DeviceGetUuid", which);
+    if (code == CUDA_SUCCESS)
+        memcpy(out->bytes, device[which].uuid, 16);
+    return code;
 }
 
 FAKE(DeviceGetPCIBusId)(char *out, int bytes, CUdevice which)
 {
-    snprintf(out, (size_t)bytes, "%s", device[which].bus);
-    return fake_enter("DeviceGetPCIBusId", false);
+    CUresult code = enter_device("DeviceGetPCIBusId", which);
+    if (code == CUDA_SUCCESS)
+        snprintf(out, (size_t)bytes, "%s", device[which].bus);
+    return code;
 }
 
 FAKE(DeviceGetAttribute)(int *out, CUdevice_attribute attribute, CUdevice which)
 {
-    *out = attribute == CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING ||
-           attribute == CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED;
-    return fake_enter("DeviceGetAttribute", false);
+    CUresult code = enter_device("DeviceGetAttribute", which);
+    if (code == CUDA_SUCCESS)
+        *out = attribute == CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING ||
+               attribute == CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED;
+    return code;
 }
 
 /* ---- contexts: each device's primary one ----------------------------------------------------- */
 
 FAKE(DevicePrimaryCtxRetain)(CUcontext *out, CUdevice which)
 {
-    CUresult code = fake_enter("DevicePrimaryCtxRetain", false);
-    if (code == CUDA_SUCCESS)
-        atomic_fetch_add(&retained, 1);
-    *out = (CUcontext)(uintptr_t)(0x1000 + which);
-    return code;
+    CUresult code = enter_device("DevicePrimaryCtxRetain", which);
+    if (code != CUDA_SUCCESS)
+        return code;
+    atomic_fetch_add(&device[which].retained, 1);
+    atomic_store(&last_retained, device[which].at_host);
+    *out = CONTEXT_OF(which);
+    return CUDA_SUCCESS;
 }
 
 FAKE(DevicePrimaryCtxRelease)(CUdevice which)
 {
-    if (atomic_fetch_sub(&retained, 1) <= 0)
+    CUresult code = enter_device("DevicePrimaryCtxRelease", which);
+    if (code != CUDA_SUCCESS)
+        return code;
+    if (atomic_load(&device[which].retained) == 0)
         return CUDA_ERROR_INVALID_CONTEXT;
-    return fake_enter("DevicePrimaryCtxRelease", false);
+    atomic_fetch_sub(&device[which].retained, 1);
+    return CUDA_SUCCESS;
 }
 
 FAKE(CtxSetCurrent)(CUcontext context)
 {
     CUresult code = fake_enter("CtxSetCurrent", false);
+    if (code == CUDA_SUCCESS && context && atomic_load(&device[DEVICE_OF(context)].retained) == 0)
+        return CUDA_ERROR_INVALID_CONTEXT;
     if (code == CUDA_SUCCESS)
         current = context;
     return code;

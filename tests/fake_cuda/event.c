@@ -1,7 +1,5 @@
 /* Events: the number of the last record, and of the last that was reached. Those for other processes
  * have these in a memfd. */
-#include "tests/fake_cuda/fake.h"
-
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,13 +7,16 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "tests/fake_cuda/fake.h"
+
 struct state {
     atomic_ulong recorded, done;
 };
 
 struct CUevent_st {
     struct state *state;
-    int fd; /* -1: of this process alone */
+    int fd;          /* -1: of this process alone              */
+    atomic_int held; /* by its owner, and by what's on streams */
 };
 
 static CUevent make(int fd)
@@ -24,6 +25,7 @@ static CUevent make(int fd)
     if (!event)
         return NULL;
     event->fd = fd;
+    atomic_store(&event->held, 1);
     event->state =
         fd < 0 ? calloc(1, sizeof *event->state)
                : mmap(NULL, sizeof *event->state, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -31,7 +33,7 @@ static CUevent make(int fd)
         free(event);
         return NULL;
     }
-    atomic_fetch_add(&fake.events, 1);
+    fake_count(&fake.events, 1);
     return event;
 }
 
@@ -52,9 +54,15 @@ FAKE(EventCreate)(CUevent *out, unsigned flags)
     return *out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-FAKE(EventDestroy)(CUevent event)
+void fake_event_hold(CUevent event)
 {
-    CUresult code = fake_enter("EventDestroy", true);
+    atomic_fetch_add(&event->held, 1);
+}
+
+void fake_event_let_go(CUevent event)
+{
+    if (atomic_fetch_sub(&event->held, 1) > 1)
+        return;
     if (event->fd < 0) {
         free(event->state);
     } else {
@@ -62,18 +70,14 @@ FAKE(EventDestroy)(CUevent event)
         close(event->fd);
     }
     free(event);
-    atomic_fetch_sub(&fake.events, 1);
+}
+
+FAKE(EventDestroy)(CUevent event)
+{
+    CUresult code = fake_enter("EventDestroy", true);
+    fake_event_let_go(event);
+    fake_uncount(&fake.events, 1);
     return code;
-}
-
-uint64_t fake_event_next(CUevent event)
-{
-    return atomic_fetch_add(&event->state->recorded, 1) + 1;
-}
-
-uint64_t fake_event_recorded(CUevent event)
-{
-    return atomic_load(&event->state->recorded);
 }
 
 void fake_event_done(CUevent event, uint64_t number)
@@ -91,7 +95,9 @@ FAKE(EventRecord)(CUevent event, CUstream stream)
     CUresult code = fake_enter("EventRecord", true);
     if (code != CUDA_SUCCESS)
         return code;
-    struct fake_op op = {.kind = FAKE_RECORD, .event = event, .number = fake_event_next(event)};
+    struct fake_op op = {.kind = FAKE_RECORD,
+                         .event = event,
+                         .number = atomic_fetch_add(&event->state->recorded, 1) + 1};
     return fake_push(stream, &op);
 }
 
@@ -100,7 +106,7 @@ FAKE(EventQuery)(CUevent event)
     CUresult code = fake_enter("EventQuery", true);
     if (code != CUDA_SUCCESS)
         return code;
-    bool done = fake_event_is_done(event, fake_event_recorded(event));
+    bool done = fake_event_is_done(event, atomic_load(&event->state->recorded));
     /* what went wrong before it is told before it is */
     if (done && fake_poison() != CUDA_SUCCESS)
         return fake_poison();
@@ -110,7 +116,7 @@ FAKE(EventQuery)(CUevent event)
 FAKE(EventSynchronize)(CUevent event)
 {
     CUresult code = fake_enter("EventSynchronize", true);
-    uint64_t number = fake_event_recorded(event);
+    uint64_t number = atomic_load(&event->state->recorded);
     while (code == CUDA_SUCCESS && !fake_event_is_done(event, number)) {
         usleep(20);
         code = fake_poison();
@@ -123,7 +129,8 @@ FAKE(StreamWaitEvent)(CUstream stream, CUevent event, unsigned flags)
     CUresult code = fake_enter("StreamWaitEvent", true);
     if (code != CUDA_SUCCESS)
         return code;
-    struct fake_op op = {.kind = FAKE_WAIT, .event = event, .number = fake_event_recorded(event)};
+    struct fake_op op = {
+        .kind = FAKE_WAIT, .event = event, .number = atomic_load(&event->state->recorded)};
     return fake_push(stream, &op);
 }
 

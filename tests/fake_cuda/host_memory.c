@@ -1,6 +1,4 @@
 /* Registered host memory: ranges that don't overlap, with the limits of real drivers. */
-#include "tests/fake_cuda/fake.h"
-
 #include <fcntl.h>
 #include <stdint.h>
 #include <sys/file.h>
@@ -8,8 +6,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "tests/fake_cuda/fake.h"
+
 #define RANGES_MAX 256
 #define NEVER      (512ull << 30) /* so much in one call always fails */
+#define FLAGS                                                                                      \
+    (CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_IOMEMORY |    \
+     CU_MEMHOSTREGISTER_READ_ONLY)
 
 struct range {
     const char *start;
@@ -34,7 +37,7 @@ static CUresult take_time(size_t bytes)
         close(fd);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    uint64_t ns = atomic_load(&fake.ns_per_mib) * (bytes >> 20);
+    uint64_t ns = spw_load_relaxed(&fake.ns_per_mib) * (bytes >> 20);
     struct timespec time = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
     nanosleep(&time, NULL);
     if (fd >= 0)
@@ -60,44 +63,60 @@ static CUresult add(const char *start, size_t bytes)
 FAKE(MemHostRegister)(void *start, size_t bytes, unsigned flags)
 {
     CUresult code = fake_enter("MemHostRegister", true);
-    uint64_t cap = atomic_load(&fake.registration_cap);
+    uint64_t cap = spw_load_relaxed(&fake.registration_cap);
     if (code != CUDA_SUCCESS)
         return code;
-    if (!start || bytes == 0)
+    if (!start || bytes == 0 || flags & ~(unsigned)FLAGS)
         return CUDA_ERROR_INVALID_VALUE;
-    if (bytes >= NEVER || (cap && bytes > cap) || !is_mapped(start, bytes))
+    if (bytes >= NEVER || (cap && bytes > cap))
         return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!is_mapped(start, bytes))
+        return CUDA_ERROR_INVALID_VALUE;
     code = take_time(bytes);
     pthread_mutex_lock(&lock);
     if (code == CUDA_SUCCESS)
         code = add(start, bytes);
     pthread_mutex_unlock(&lock);
     if (code == CUDA_SUCCESS) {
-        atomic_fetch_add(&fake.registered, 1);
-        atomic_fetch_add(&fake.registrations, 1);
+        fake_count(&fake.registered, 1);
+        fake_count(&fake.registrations, 1);
     }
     return code;
+}
+
+static size_t bytes_from(const void *start)
+{
+    size_t bytes = 0;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < RANGES_MAX; i++)
+        if (range[i].start == start)
+            bytes = range[i].bytes;
+    pthread_mutex_unlock(&lock);
+    return bytes;
+}
+
+static void forget(const void *start)
+{
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < RANGES_MAX; i++)
+        if (range[i].start == start)
+            range[i] = (struct range){NULL, 0};
+    pthread_mutex_unlock(&lock);
 }
 
 FAKE(MemHostUnregister)(void *start)
 {
     CUresult code = fake_enter("MemHostUnregister", true);
-    bool found = false;
-    pthread_mutex_lock(&lock);
-    for (int i = 0; i < RANGES_MAX && code == CUDA_SUCCESS; i++) {
-        if (range[i].start != start)
-            continue;
-        range[i] = (struct range){NULL, 0};
-        found = true;
-    }
-    pthread_mutex_unlock(&lock);
-    if (code == CUDA_SUCCESS && !found)
+    size_t bytes = start ? bytes_from(start) : 0;
+    if (code != CUDA_SUCCESS)
+        return code;
+    if (bytes == 0)
         return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
-    if (code == CUDA_SUCCESS) {
-        atomic_fetch_sub(&fake.registered, 1);
-        atomic_fetch_add(&fake.unregistrations, 1);
-    }
-    return code;
+    fake_wait_unused(start, bytes);
+    forget(start);
+    fake_uncount(&fake.registered, 1);
+    fake_count(&fake.unregistrations, 1);
+    return CUDA_SUCCESS;
 }
 
 enum fake_pinned fake_is_pinned(const void *start, size_t bytes)

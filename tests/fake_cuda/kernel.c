@@ -1,10 +1,9 @@
 /* What the kernels of gpu/gather.cu do, by the processor. Host memory that isn't registered is an
  * illegal address there. */
-#include "tests/fake_cuda/fake.h"
-
 #include <string.h>
 
 #include "gpu/gather.h"
+#include "tests/fake_cuda/fake.h"
 
 struct CUmod_st {
     int loaded;
@@ -20,7 +19,10 @@ _Static_assert(sizeof(struct spw_gather_args) <= sizeof(((struct fake_op *)0)->a
 FAKE(ModuleLoadData)(CUmodule *out, const void *image)
 {
     CUresult code = fake_enter("ModuleLoadData", true);
-    *out = &module;
+    if (code == CUDA_SUCCESS && !image)
+        return CUDA_ERROR_INVALID_IMAGE;
+    if (code == CUDA_SUCCESS)
+        *out = &module;
     return code;
 }
 
@@ -53,7 +55,7 @@ FAKE(LaunchKernel)
         return CUDA_ERROR_INVALID_VALUE;
     struct fake_op op = {.kind = FAKE_KERNEL, .gather = function->gather};
     memcpy(op.args, &args, sizeof args);
-    atomic_fetch_add(&fake.launches, 1);
+    fake_count(&fake.launches, 1);
     return fake_push(stream, &op);
 }
 
@@ -62,14 +64,24 @@ static bool is_aligned(uint64_t value, uint32_t to)
     return value % to == 0;
 }
 
-static CUresult move_piece(const struct spw_gather_args *args, const struct spw_plane *plane,
-                           const uint32_t *blocks, uint32_t i, bool gathers)
+struct ends {
+    uint64_t kv, part;
+};
+
+static struct ends ends_of(const struct spw_gather_args *args, const struct spw_plane *plane,
+                           uint32_t block, uint32_t i)
 {
-    uint64_t kv_at = plane->base + blocks[i] * plane->block_stride;
-    uint64_t slot_at = args->slot + plane->before_bytes * args->block_count + i * plane->bytes;
-    void *kv = fake_bytes_of(kv_at, plane->bytes), *part = (void *)(uintptr_t)slot_at;
+    return (struct ends){plane->base + block * plane->block_stride,
+                         args->slot + plane->before_bytes * args->block_count + i * plane->bytes};
+}
+
+static CUresult move_piece(const struct spw_gather_args *args, const struct spw_plane *plane,
+                           uint32_t block, uint32_t i, bool gathers)
+{
+    struct ends at = ends_of(args, plane, block, i);
+    void *kv = fake_bytes_of(at.kv, plane->bytes), *part = (void *)(uintptr_t)at.part;
     if (!kv || fake_is_pinned(part, plane->bytes) != FAKE_PINNED ||
-        !is_aligned(kv_at, args->vector_bytes) || !is_aligned(slot_at, args->vector_bytes) ||
+        !is_aligned(at.kv, args->vector_bytes) || !is_aligned(at.part, args->vector_bytes) ||
         !is_aligned(plane->bytes, args->vector_bytes))
         return CUDA_ERROR_ILLEGAL_ADDRESS;
     if (gathers)
@@ -90,7 +102,31 @@ CUresult fake_run_kernel(const struct fake_op *op)
         return CUDA_ERROR_ILLEGAL_ADDRESS;
     for (uint32_t p = 0; p < args.plane_count; p++)
         for (uint32_t i = 0; i < args.block_count; i++)
-            if (move_piece(&args, &planes[p], blocks, i, op->gather) != CUDA_SUCCESS)
+            if (move_piece(&args, &planes[p], blocks[i], i, op->gather) != CUDA_SUCCESS)
                 return CUDA_ERROR_ILLEGAL_ADDRESS;
     return CUDA_SUCCESS;
+}
+
+bool fake_kernel_touches(const struct fake_op *op, const void *start, size_t bytes)
+{
+    struct spw_gather_args args;
+    memcpy(&args, op->args, sizeof args);
+    const struct spw_plane *planes =
+        fake_bytes_of(args.planes, args.plane_count * sizeof(struct spw_plane));
+    const uint32_t *blocks = (const uint32_t *)(uintptr_t)args.blocks;
+    if (!planes || fake_is_pinned(blocks, args.block_count * sizeof *blocks) != FAKE_PINNED)
+        return false; /* it will fail */
+    if (fake_overlap(planes, args.plane_count * sizeof *planes, start, bytes) ||
+        fake_overlap(blocks, args.block_count * sizeof *blocks, start, bytes))
+        return true;
+    for (uint32_t p = 0; p < args.plane_count; p++)
+        for (uint32_t i = 0; i < args.block_count; i++) {
+            struct ends at = ends_of(&args, &planes[p], blocks[i], i);
+            const void *kv = fake_bytes_of(at.kv, planes[p].bytes);
+            const void *part = (const void *)(uintptr_t)at.part;
+            if ((kv && fake_overlap(kv, planes[p].bytes, start, bytes)) ||
+                fake_overlap(part, planes[p].bytes, start, bytes))
+                return true;
+        }
+    return false;
 }

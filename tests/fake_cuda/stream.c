@@ -1,22 +1,27 @@
 /* Streams: a thread each, which does what was put on it in order, at the rate that is set. */
-#include "tests/fake_cuda/fake.h"
-
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-#define QUEUE_MAX 65536 /* then the call waits, as a full channel makes it */
+#include "tests/fake_cuda/fake.h"
 
 struct CUstream_st {
+    struct CUstream_st *next; /* of the process; guarded by all_lock */
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t work, room;
-    struct fake_op *first, *last;
-    unsigned long queued; /* and the one that runs */
-    bool stop;
-    uint64_t paced_ns; /* when what it has copied was done by the rate */
+    struct fake_op *first, *last; /* the first one runs, and stays until it has ended */
+    unsigned long queued;
+    atomic_bool stop;
+    bool dropped;      /* its thread's: it was destroyed while it waited for an event */
+    uint64_t paced_ns; /* when what it has copied was done by the rate                */
 };
+
+static struct CUstream_st *all;
+static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* ---- what its thread does -------------------------------------------------------------------- */
 
 static uint64_t now_ns(void)
 {
@@ -25,15 +30,16 @@ static uint64_t now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+/* By an absolute schedule: what one wait sleeps too long, the next is shorter. */
 static void pace(CUstream stream, size_t bytes)
 {
-    uint64_t rate = atomic_load(&fake.rate_bytes), now = now_ns();
+    uint64_t rate = spw_load_relaxed(&fake.rate_bytes), now = now_ns();
     if (rate == 0)
         return;
-    if (stream->paced_ns < now)
+    if (stream->paced_ns + 5000000 < now) /* it had nothing to do */
         stream->paced_ns = now;
     stream->paced_ns += (uint64_t)((double)bytes * 1e9 / (double)rate);
-    while ((now = now_ns()) < stream->paced_ns && !stream->stop) {
+    while ((now = now_ns()) < stream->paced_ns && !atomic_load(&stream->stop)) {
         uint64_t left = stream->paced_ns - now;
         struct timespec time = {0, (long)(left < 5000000 ? left : 5000000)};
         nanosleep(&time, NULL);
@@ -46,17 +52,28 @@ static void copy(CUstream stream, const struct fake_op *op)
     if (fake_poison() != CUDA_SUCCESS)
         return; /* nothing moves any more */
     CUresult code = fake_fault("copy");
-    if (code != CUDA_SUCCESS) { /* what goes wrong later goes wrong for good */
-        fake_set_poison(code);
-        return;
-    }
+    if (code != CUDA_SUCCESS)
+        return;                          /* what goes wrong later goes wrong for good */
     memcpy(op->to, op->from, op->bytes); /* as it is now, not when it was asked for */
-    atomic_fetch_add(&fake.copies, 1);
-    atomic_fetch_add(&fake.copied_bytes, op->bytes);
+    fake_count(&fake.copies, 1);
+    fake_count(&fake.copied_bytes, op->bytes);
+}
+
+static void wait_for_event(CUstream stream, const struct fake_op *op)
+{
+    while (!fake_event_is_done(op->event, op->number)) {
+        if (atomic_load(&stream->stop))
+            stream->dropped = true; /* what is behind it must not happen before it */
+        if (stream->dropped || fake_poison() != CUDA_SUCCESS)
+            return;
+        usleep(20);
+    }
 }
 
 static void carry_out(CUstream stream, const struct fake_op *op)
 {
+    if (stream->dropped || fake_poison() != CUDA_SUCCESS)
+        return; /* records neither: what was before them has not happened */
     switch (op->kind) {
     case FAKE_COPY:
         copy(stream, op);
@@ -65,17 +82,29 @@ static void carry_out(CUstream stream, const struct fake_op *op)
         memset(op->to, op->value, op->bytes);
         break;
     case FAKE_KERNEL:
-        if (fake_poison() == CUDA_SUCCESS && fake_run_kernel(op) != CUDA_SUCCESS)
+        if (fake_run_kernel(op) != CUDA_SUCCESS)
             fake_set_poison(CUDA_ERROR_ILLEGAL_ADDRESS);
         break;
     case FAKE_RECORD:
         fake_event_done(op->event, op->number);
         break;
     case FAKE_WAIT:
-        while (!fake_event_is_done(op->event, op->number) && !stream->stop)
-            usleep(20);
+        wait_for_event(stream, op);
         break;
     }
+}
+
+static void remove_first(CUstream stream)
+{
+    struct fake_op *op = stream->first;
+    stream->first = op->next;
+    if (!stream->first)
+        stream->last = NULL;
+    stream->queued--;
+    pthread_cond_broadcast(&stream->room);
+    if (op->event)
+        fake_event_let_go(op->event);
+    free(op);
 }
 
 static void *run(void *context)
@@ -83,23 +112,38 @@ static void *run(void *context)
     CUstream stream = context;
     pthread_mutex_lock(&stream->lock);
     for (;;) {
-        while (!stream->first && !stream->stop)
+        while (!stream->first && !atomic_load(&stream->stop))
             pthread_cond_wait(&stream->work, &stream->lock);
-        struct fake_op *op = stream->first;
-        if (!op)
-            break;
-        stream->first = op->next;
         if (!stream->first)
-            stream->last = NULL;
+            break;
         pthread_mutex_unlock(&stream->lock);
-        carry_out(stream, op);
-        free(op);
+        carry_out(stream, stream->first);
         pthread_mutex_lock(&stream->lock);
-        stream->queued--;
-        pthread_cond_broadcast(&stream->room);
+        remove_first(stream);
     }
     pthread_mutex_unlock(&stream->lock);
     return NULL;
+}
+
+/* ---- what others do -------------------------------------------------------------------------- */
+
+static void list(CUstream stream)
+{
+    pthread_mutex_lock(&all_lock);
+    stream->next = all;
+    all = stream;
+    pthread_mutex_unlock(&all_lock);
+}
+
+static void unlist(CUstream stream)
+{
+    pthread_mutex_lock(&all_lock);
+    for (CUstream *at = &all; *at; at = &(*at)->next)
+        if (*at == stream) {
+            *at = stream->next;
+            break;
+        }
+    pthread_mutex_unlock(&all_lock);
 }
 
 FAKE(StreamCreateWithPriority)(CUstream *out, unsigned flags, int priority)
@@ -115,6 +159,7 @@ FAKE(StreamCreateWithPriority)(CUstream *out, unsigned flags, int priority)
         free(stream);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    list(stream);
     *out = stream;
     return CUDA_SUCCESS;
 }
@@ -122,8 +167,11 @@ FAKE(StreamCreateWithPriority)(CUstream *out, unsigned flags, int priority)
 FAKE(StreamDestroy)(CUstream stream)
 {
     CUresult code = fake_enter("StreamDestroy", true);
+    if (code == CUDA_ERROR_NOT_INITIALIZED)
+        return code; /* its thread is the parent's */
+    unlist(stream);
     pthread_mutex_lock(&stream->lock);
-    stream->stop = true;
+    atomic_store(&stream->stop, true);
     pthread_cond_broadcast(&stream->work);
     pthread_mutex_unlock(&stream->lock);
     pthread_join(stream->thread, NULL);
@@ -143,8 +191,12 @@ CUresult fake_push(CUstream stream, const struct fake_op *op)
     }
     *own = *op;
     own->next = NULL;
+    if (own->event)
+        fake_event_hold(own->event);
     pthread_mutex_lock(&stream->lock);
-    while (stream->queued >= QUEUE_MAX)
+    if (stream->queued >= spw_load_relaxed(&fake.stream_capacity))
+        fake_count(&fake.full_waits, 1);
+    while (stream->queued >= spw_load_relaxed(&fake.stream_capacity))
         pthread_cond_wait(&stream->room, &stream->lock);
     if (stream->last)
         stream->last->next = own;
@@ -155,6 +207,52 @@ CUresult fake_push(CUstream stream, const struct fake_op *op)
     pthread_cond_signal(&stream->work);
     pthread_mutex_unlock(&stream->lock);
     return CUDA_SUCCESS;
+}
+
+void fake_drain(CUstream stream)
+{
+    pthread_mutex_lock(&stream->lock);
+    while (stream->queued != 0)
+        pthread_cond_wait(&stream->room, &stream->lock);
+    pthread_mutex_unlock(&stream->lock);
+}
+
+static bool touches(const struct fake_op *op, const void *start, size_t bytes)
+{
+    if (op->kind == FAKE_KERNEL)
+        return fake_kernel_touches(op, start, bytes);
+    return (op->to && fake_overlap(op->to, op->bytes, start, bytes)) ||
+           (op->from && fake_overlap(op->from, op->bytes, start, bytes));
+}
+
+static bool stream_touches(CUstream stream, const void *start, size_t bytes)
+{
+    bool found = false;
+    pthread_mutex_lock(&stream->lock);
+    for (const struct fake_op *op = stream->first; op && !found; op = op->next)
+        found = touches(op, start, bytes);
+    pthread_mutex_unlock(&stream->lock);
+    return found;
+}
+
+static bool any_touches(const void *start, size_t bytes)
+{
+    bool found = false;
+    pthread_mutex_lock(&all_lock);
+    for (CUstream stream = all; stream && !found; stream = stream->next)
+        found = stream_touches(stream, start, bytes);
+    pthread_mutex_unlock(&all_lock);
+    return found;
+}
+
+void fake_wait_unused(const void *start, size_t bytes)
+{
+    if (!any_touches(start, bytes))
+        return;
+    fake_count(&fake.given_back_early, 1);
+    do
+        usleep(20);
+    while (any_touches(start, bytes));
 }
 
 FAKE(StreamQuery)(CUstream stream)
@@ -170,93 +268,9 @@ FAKE(StreamQuery)(CUstream stream)
 FAKE(StreamSynchronize)(CUstream stream)
 {
     CUresult code = fake_enter("StreamSynchronize", true);
-    pthread_mutex_lock(&stream->lock);
-    while (stream->queued != 0)
-        pthread_cond_wait(&stream->room, &stream->lock);
-    if (code == CUDA_SUCCESS)
+    if (code == CUDA_SUCCESS) {
+        fake_drain(stream);
         code = fake_poison();
-    pthread_mutex_unlock(&stream->lock);
+    }
     return code;
-}
-
-/* ---- copies ---------------------------------------------------------------------------------- */
-
-/* Memory that isn't registered is staged: the call waits for it. */
-static CUresult queue_copy(CUstream stream, void *to, const void *from, size_t bytes,
-                           const void *host)
-{
-    enum fake_pinned pinned = fake_is_pinned(host, bytes);
-    struct fake_op op = {.kind = FAKE_COPY, .to = to, .from = from, .bytes = bytes};
-    if (!to || !from || pinned == FAKE_CROSSES)
-        return CUDA_ERROR_INVALID_VALUE;
-    CUresult code = fake_push(stream, &op);
-    if (code != CUDA_SUCCESS || pinned == FAKE_PINNED)
-        return code;
-    atomic_fetch_add(&fake.unpinned, 1);
-    pthread_mutex_lock(&stream->lock);
-    while (stream->queued != 0)
-        pthread_cond_wait(&stream->room, &stream->lock);
-    pthread_mutex_unlock(&stream->lock);
-    return CUDA_SUCCESS;
-}
-
-FAKE(MemcpyDtoHAsync)(void *to, CUdeviceptr from, size_t bytes, CUstream stream)
-{
-    CUresult code = fake_enter("MemcpyDtoHAsync", true);
-    return code != CUDA_SUCCESS ? code
-                                : queue_copy(stream, to, fake_bytes_of(from, bytes), bytes, to);
-}
-
-FAKE(MemcpyHtoDAsync)(CUdeviceptr to, const void *from, size_t bytes, CUstream stream)
-{
-    CUresult code = fake_enter("MemcpyHtoDAsync", true);
-    return code != CUDA_SUCCESS ? code
-                                : queue_copy(stream, fake_bytes_of(to, bytes), from, bytes, from);
-}
-
-FAKE(MemsetD8Async)(CUdeviceptr to, unsigned char value, size_t bytes, CUstream stream)
-{
-    CUresult code = fake_enter("MemsetD8Async", true);
-    struct fake_op op = {
-        .kind = FAKE_SET, .to = fake_bytes_of(to, bytes), .bytes = bytes, .value = value};
-    if (code == CUDA_SUCCESS && !op.to)
-        return CUDA_ERROR_INVALID_VALUE;
-    return code != CUDA_SUCCESS ? code : fake_push(stream, &op);
-}
-
-/* One of the two is device memory; either way round. */
-static CUresult batch_one(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)
-{
-    void *device_to = fake_bytes_of(to, bytes), *device_from = fake_bytes_of(from, bytes);
-    void *host = (void *)(uintptr_t)(device_to ? from : to);
-    if (!device_to == !device_from)
-        return CUDA_ERROR_INVALID_VALUE;
-    return queue_copy(stream, device_to ? device_to : host, device_from ? device_from : host, bytes,
-                      host);
-}
-
-FAKE(MemcpyBatchAsync)
-(CUdeviceptr *to, CUdeviceptr *from, size_t *bytes, size_t count, CUmemcpyAttributes *attributes,
- size_t *attribute_of, size_t attributes_count, CUstream stream)
-{
-    CUresult code = fake_enter("MemcpyBatchAsync", true);
-    if (code != CUDA_SUCCESS)
-        return code;
-    if (!stream || count == 0 || attributes_count == 0 || attributes_count > count ||
-        attribute_of[0] != 0 || attributes[0].srcAccessOrder == CU_MEMCPY_SRC_ACCESS_ORDER_INVALID)
-        return CUDA_ERROR_INVALID_VALUE;
-    atomic_fetch_add(&fake.batches, 1);
-    for (size_t i = 0; i < count && code == CUDA_SUCCESS; i++)
-        code = batch_one(to[i], from[i], bytes[i], stream);
-    return code;
-}
-
-FAKE(MemcpyBatchAsync_12)
-(CUdeviceptr *to, CUdeviceptr *from, size_t *bytes, size_t count, CUmemcpyAttributes *attributes,
- size_t *attribute_of, size_t attributes_count, size_t *failed, CUstream stream)
-{
-    if (failed)
-        *failed = SIZE_MAX;
-    return fake_MemcpyBatchAsync(to, from, bytes, count, attributes, attribute_of, attributes_count,
-                                 stream);
 }

@@ -1,10 +1,9 @@
 /* Functions by name and version, as the driver hands them out: the newest that is not above what was
  * asked for, nor above the driver itself. */
-#include "tests/fake_cuda/fake.h"
-
 #include <string.h>
 
 #include "gpu/driver.h"
+#include "tests/fake_cuda/fake.h"
 
 typedef void (*function)(void);
 
@@ -45,14 +44,21 @@ __attribute__((visibility("default"))) CUresult
 cuGetProcAddress_v2(const char *name, void **out, int version, cuuint64_t flags,
                     CUdriverProcAddressQueryResult *found)
 {
-    int most = atomic_load(&fake.version), best = -1;
+    int most = (int)spw_load_relaxed(&fake.version), best = -1;
+    bool exists = false;
     most = version < most ? version : most;
-    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
-        if (strcmp(table[i].name, name) == 0 && table[i].version <= most && !is_hidden(name) &&
-            (best < 0 || table[i].version > table[best].version))
+    for (size_t i = 0; i < sizeof table / sizeof table[0] && !is_hidden(name); i++) {
+        if (strcmp(table[i].name, name) != 0)
+            continue;
+        exists = true;
+        if (table[i].version <= most && (best < 0 || table[i].version > table[best].version))
             best = (int)i;
+    }
     *out = best < 0 ? NULL : (void *)table[best].function;
-    if (found)
-        *found = best < 0 ? CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND : CU_GET_PROC_ADDRESS_SUCCESS;
+    if (found && best >= 0)
+        *found = CU_GET_PROC_ADDRESS_SUCCESS;
+    else if (found)
+        *found = exists ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
+                        : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
     return best < 0 ? CUDA_ERROR_NOT_FOUND : CUDA_SUCCESS;
 }

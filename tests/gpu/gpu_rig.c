@@ -62,9 +62,10 @@ void gpu_rig_close(void)
     for (uint32_t f = 0; f < rig.kv.record.fences; f++)
         rig.driver->EventDestroy(rig.event[f]);
     rig.driver->MemHostUnregister(rig.slots);
-    cr_expect_eq(rig.fake->events, 0, "events left");
-    cr_expect_eq(rig.fake->allocated, 0, "device memory left");
-    cr_expect_eq(rig.fake->registered, 0, "host memory left registered");
+    cr_expect_eq(spw_load_relaxed(&rig.fake->events), 0, "events left");
+    cr_expect_eq(spw_load_relaxed(&rig.fake->allocated), 0, "device memory left");
+    cr_expect_eq(spw_load_relaxed(&rig.fake->registered), 0, "host memory left registered");
+    cr_expect_eq(spw_load_relaxed(&rig.fake->given_back_early), 0, "memory given back in use");
     free(rig.slots);
     spw_gpu_close(rig.gpu);
 }

@@ -3,6 +3,7 @@
  * does what single letters on its standard input say, each answered by one on its output:
  *
  *   r  record fence 0 behind a slow copy    w  wait for that    c  are the bytes as filled? y or n
+ *   f  free memory 0                       n  how many GPUs are there? a digit
  *
  * It ends at the end of its input. Usage: peer_gpu LIBRARY MEMORIES BYTES
  */
@@ -82,6 +83,12 @@ int main(int argc, char **argv)
         } else if (order == 'w') {
             must(driver->EventSynchronize(fence[0]), "wait");
             must(driver->MemHostUnregister(host), "unpin");
+        } else if (order == 'f') {
+            must(driver->MemFree(memory[0]), "free");
+        } else if (order == 'n') {
+            int count;
+            must(driver->DeviceGetCount(&count), "count");
+            answer = (char)('0' + count);
         } else {
             for (size_t m = 0; m < memories; m++) {
                 must(driver->MemcpyDtoHAsync(host, memory[m], bytes, stream), "read");

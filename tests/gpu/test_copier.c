@@ -177,7 +177,8 @@ ParameterizedTest(struct way *way, copier, every_layout_every_way)
     make_layouts(0);
     bool kernel = spw_load_relaxed(&rig.record.flags) & SPW_GPU_KERNEL;
     cr_expect_eq(kernel, way->kernel_below != 0);
-    unsigned long launches = rig.fake->launches, batches = rig.fake->batches;
+    unsigned long launches = spw_load_relaxed(&rig.fake->launches),
+                  batches = spw_load_relaxed(&rig.fake->batches);
     for (uint32_t round = 0; round < 6; round++)
         for (uint32_t group = 0; group < 3; group++) {
             choose_blocks(blocks, CHUNK, round == 0);
@@ -185,8 +186,8 @@ ParameterizedTest(struct way *way, copier, every_layout_every_way)
             store(group, round, blocks, CHUNK);
             load(group, round, blocks, CHUNK);
         }
-    cr_expect_eq(rig.fake->launches != launches, kernel);
-    cr_expect_eq(rig.fake->batches != batches,
+    cr_expect_eq(spw_load_relaxed(&rig.fake->launches) != launches, kernel);
+    cr_expect_eq(spw_load_relaxed(&rig.fake->batches) != batches,
                  !kernel && way->version >= 12080 && way->hidden[0] == '\0');
     gpu_rig_close();
 }
@@ -200,7 +201,7 @@ Test(copier, odd_sizes_go_by_the_kernel_byte_by_byte)
     fill_tensors();
     store(1, 0, blocks, CHUNK);
     load(1, 0, blocks, CHUNK);
-    cr_expect_gt(rig.fake->launches, 0);
+    cr_expect_gt(spw_load_relaxed(&rig.fake->launches), 0);
     gpu_rig_close();
 }
 
@@ -211,11 +212,11 @@ Test(copier, neighbours_move_as_one_piece)
     make_layouts(0);
     fill_tensors();
     choose_blocks(blocks, CHUNK, true);
-    unsigned long before = rig.fake->copies;
+    unsigned long before = spw_load_relaxed(&rig.fake->copies);
     struct spw_copy_end end;
     cr_assert_eq(gpu_rig_submit(SPW_COPY_STORE, 5, 1, 0, blocks, CHUNK, NULL), 0);
     cr_assert(gpu_rig_end(&end));
-    cr_expect_eq(rig.fake->copies - before, 4, "two tensors of two parts");
+    cr_expect_eq(spw_load_relaxed(&rig.fake->copies) - before, 4, "two tensors of two parts");
     gpu_rig_close();
 }
 
@@ -228,7 +229,7 @@ Test(copier, a_stream_takes_so_many_chunks_and_no_more)
     gpu_rig_open_with(0, 2);
     make_layouts(0);
     choose_blocks(blocks, CHUNK, true);
-    rig.fake->rate_bytes = 1 << 20; /* 12 ms a chunk */
+    spw_store_relaxed(&rig.fake->rate_bytes, 1 << 20); /* 12 ms a chunk */
     for (uint32_t i = 0; i < 2; i++)
         cr_assert_eq(gpu_rig_submit(SPW_COPY_STORE, 5, 0, i, blocks, CHUNK, NULL), 0);
     cr_expect_eq(gpu_rig_submit(SPW_COPY_STORE, 5, 0, 2, blocks, CHUNK, NULL), -EAGAIN);
@@ -248,7 +249,7 @@ Test(copier, CU_4_a_chunk_has_ended_only_when_its_copy_has)
     fill_tensors();
     choose_blocks(blocks, CHUNK, true);
     uint64_t begin = spw_monotonic_ns();
-    rig.fake->rate_bytes = 200000; /* 12,288 bytes: 61 ms */
+    spw_store_relaxed(&rig.fake->rate_bytes, 200000); /* 12,288 bytes: 61 ms */
     cr_assert_eq(gpu_rig_submit(SPW_COPY_STORE, 5, 0, 0, blocks, CHUNK, NULL), 0);
     cr_expect_eq(rig.copier.ops->poll(rig.copier.copier, begin, &end, 1), 0);
     uint64_t due = rig.copier.ops->due_ns(rig.copier.copier, begin);
@@ -260,7 +261,7 @@ Test(copier, CU_4_a_chunk_has_ended_only_when_its_copy_has)
     wrong = 0;
     each_byte(0, blocks, CHUNK, compare_slot);
     cr_expect_eq(wrong, 0);
-    rig.fake->rate_bytes = 0;
+    spw_store_relaxed(&rig.fake->rate_bytes, 0);
     gpu_rig_close();
 }
 
@@ -272,7 +273,7 @@ Test(copier, a_load_overtakes_stores_that_were_submitted_before)
     gpu_rig_open(0);
     make_layouts(0);
     choose_blocks(blocks, CHUNK, true);
-    rig.fake->rate_bytes = 1 << 20;
+    spw_store_relaxed(&rig.fake->rate_bytes, 1 << 20);
     for (uint32_t i = 0; i < 8; i++)
         cr_assert_eq(gpu_rig_submit(SPW_COPY_STORE, 5, 0, i, blocks, CHUNK, &stores[i]), 0);
     cr_assert_eq(gpu_rig_submit(SPW_COPY_LOAD, 5, 1, 9, blocks, CHUNK, &first), 0);
@@ -283,7 +284,7 @@ Test(copier, a_load_overtakes_stores_that_were_submitted_before)
             before = i;
     }
     cr_expect_leq(before, 2);
-    rig.fake->rate_bytes = 0;
+    spw_store_relaxed(&rig.fake->rate_bytes, 0);
     gpu_rig_close();
 }
 
@@ -310,7 +311,7 @@ Test(copier, CU_4_a_fence_has_fired_once_what_was_before_it_has_happened)
     cr_expect_eq(ops->fence_fired(rig.copier.copier, 5, 0), 1, "never recorded");
     cr_expect_eq(ops->fence_fired(rig.copier.copier, 5, RIG_FENCES), -EINVAL);
     cr_expect_eq(ops->fence_fired(rig.copier.copier, 6, 0), -EINVAL, "nobody's");
-    rig.fake->rate_bytes = 1 << 20;
+    spw_store_relaxed(&rig.fake->rate_bytes, 1 << 20);
     uint8_t *bytes = calloc(1, rig.memory_bytes[0]); /* 96 KiB: 94 ms */
     cr_assert_eq(rig.driver->MemHostRegister(bytes, rig.memory_bytes[0], 0), 0);
     cr_assert_eq(rig.driver->MemcpyHtoDAsync(rig.memory[0], bytes, rig.memory_bytes[0], rig.engine),
@@ -340,13 +341,14 @@ Test(copier, a_refused_chunk_fails_alone_and_nothing_leaks_into_the_next)
         char fault[64];
         snprintf(fault, sizeof fault, "MemcpyDtoHAsync:%u:1", nth);
         rig.fake->set_faults(fault);
-        unsigned long before = rig.fake->copies;
+        unsigned long before = spw_load_relaxed(&rig.fake->copies);
         int status = gpu_rig_submit(SPW_COPY_STORE, 5, 0, 0, blocks, CHUNK, NULL);
         cr_assert(status == 0 && gpu_rig_end(&end));
         if (end.status == 0)
             break; /* no so many pieces */
         cr_expect_eq(end.status, -EINVAL);
-        cr_expect_eq(rig.fake->copies - before, nth - 1, "what came before has ended");
+        cr_expect_eq(spw_load_relaxed(&rig.fake->copies) - before, nth - 1,
+                     "what came before has ended");
         rig.fake->set_faults("");
         store(0, 1, blocks, CHUNK);
         cr_expect_eq(rig.copier.ops->health(rig.copier.copier), 0);
@@ -364,7 +366,7 @@ Test(copier, CU_5_after_a_sticky_error_everything_ends_and_health_says_so)
     make_layouts(0);
     choose_blocks(blocks, CHUNK, true);
     rig.fake->set_faults("copy:3:700");
-    rig.fake->rate_bytes = 1 << 20; /* so that all are on their way by then */
+    spw_store_relaxed(&rig.fake->rate_bytes, 1 << 20); /* so that all are on their way by then */
     for (uint32_t i = 0; i < 4; i++)
         cr_expect_eq(gpu_rig_submit(SPW_COPY_STORE, 5, 0, i, blocks, CHUNK, NULL), 0);
     cr_expect_eq(gpu_rig_submit(SPW_COPY_LOAD, 5, 0, 9, blocks, CHUNK, NULL), 0);
@@ -389,10 +391,10 @@ Test(copier, memory_that_is_not_pinned_is_copied_all_the_same_and_counted)
     fill_tensors();
     choose_blocks(blocks, CHUNK, false);
     rig.pinned = false;
-    unsigned long launches = rig.fake->launches;
+    unsigned long launches = spw_load_relaxed(&rig.fake->launches);
     store(0, 0, blocks, CHUNK);
     load(0, 0, blocks, CHUNK);
     cr_expect_eq(spw_load_relaxed(&rig.unpinned), 2);
-    cr_expect_eq(rig.fake->launches, launches, "a kernel would crash there");
+    cr_expect_eq(spw_load_relaxed(&rig.fake->launches), launches, "a kernel would crash there");
     gpu_rig_close();
 }

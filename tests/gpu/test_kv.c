@@ -1,15 +1,12 @@
 /* Registrations: what is refused and in which words, memory of another process, the trial, and that
  * nothing stays open. */
+#include "tests/gpu/gpu_peer.h"
 #include "tests/gpu/gpu_rig.h"
 
 #include <criterion/criterion.h>
-#include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 TestSuite(kv, .timeout = 30);
 
@@ -94,7 +91,7 @@ Test(kv, CU_8_the_trial_leaves_every_byte_as_it_was)
     cr_assert_eq(gpu_rig_register(3, &err), 0, "%s", err.text);
     gpu_rig_read(0, after);
     cr_expect_eq(memcmp(before, after, rig.memory_bytes[0]), 0);
-    cr_expect_gt(rig.fake->launches, 0, "the kernel was tried, too");
+    cr_expect_gt(spw_load_relaxed(&rig.fake->launches), 0, "the kernel was tried, too");
     free(before);
     free(after);
     gpu_rig_close();
@@ -125,68 +122,33 @@ Test(kv, CU_8_where_only_the_kernel_fails_copies_go_on_without_it)
     rig.fake->set_faults("LaunchKernel:1-:801");
     cr_assert_eq(gpu_rig_register(3, &err), 0, "%s", err.text);
     rig.fake->set_faults("");
-    unsigned long launches = rig.fake->launches;
+    unsigned long launches = spw_load_relaxed(&rig.fake->launches);
     cr_assert_eq(gpu_rig_submit(SPW_COPY_STORE, 3, 0, 0, &block, 1, NULL), 0);
     cr_assert(gpu_rig_end(&end) && end.status == 0);
-    cr_expect_eq(rig.fake->launches, launches);
+    cr_expect_eq(spw_load_relaxed(&rig.fake->launches), launches);
     gpu_rig_close();
 }
 
 /* ---- another process ------------------------------------------------------------------------- */
 
-struct peer {
-    pid_t pid;
-    int to, from;
-};
-
-static struct peer peer;
-
-static void hear(void *bytes, size_t count)
-{
-    for (size_t got = 0; got < count;) {
-        ssize_t n = read(peer.from, (uint8_t *)bytes + got, count - got);
-        cr_assert_gt(n, 0, "the peer has ended");
-        got += (size_t)n;
-    }
-}
+static struct gpu_peer peer;
 
 static char ask(char order)
 {
-    char answer;
-    cr_assert_eq(write(peer.to, &order, 1), 1);
-    hear(&answer, 1);
-    return answer;
+    return gpu_peer_ask(&peer, order);
 }
 
 /* Its memory becomes the rig's record: one tensor in each. */
 static void spawn_peer(uint32_t memories, const char *rate)
 {
-    int in[2], out[2];
-    char count[16], bytes[16];
     uint32_t size = RIG_BLOCKS * 1024;
-    extern char **environ;
-    posix_spawn_file_actions_t actions;
-    cr_assert(pipe(in) == 0 && pipe(out) == 0);
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, in[0], 0);
-    posix_spawn_file_actions_adddup2(&actions, out[1], 1);
-    posix_spawn_file_actions_addclose(&actions, in[1]);
-    posix_spawn_file_actions_addclose(&actions, out[0]);
-    snprintf(count, sizeof count, "%u", memories);
-    snprintf(bytes, sizeof bytes, "%u", size);
-    setenv("FAKE_CUDA_RATE", rate, 1);
-    char *argv[] = {(char *)PEER_GPU, (char *)FAKE_CUDA, count, bytes, NULL};
-    cr_assert_eq(posix_spawn(&peer.pid, PEER_GPU, &actions, NULL, argv, environ), 0);
-    posix_spawn_file_actions_destroy(&actions);
-    close(in[0]);
-    close(out[1]);
-    peer.to = in[1];
-    peer.from = out[0];
     struct spw_kv_record *record = &rig.kv.record;
-    hear(record->gpu, sizeof record->gpu);
+    setenv("FAKE_CUDA_RATE", rate, 1);
+    gpu_peer_spawn(&peer, memories, size);
+    memcpy(record->gpu, peer.uuid, sizeof record->gpu);
     record->memories = record->tensors = memories;
     for (uint32_t m = 0; m < memories; m++) {
-        hear(rig.kv.memory[m].handle, SPW_IPC_BYTES);
+        memcpy(rig.kv.memory[m].handle, &peer.memory[m], SPW_IPC_BYTES);
         rig.kv.memory[m].kind = SPW_KV_IPC;
         rig.kv.memory[m].bytes = size;
         rig.kv.tensor[m] = (struct spw_kv_tensor_record){.block_stride = 1024,
@@ -197,19 +159,12 @@ static void spawn_peer(uint32_t memories, const char *rate)
     }
     record->fences = RIG_FENCES;
     for (uint32_t f = 0; f < RIG_FENCES; f++)
-        hear(rig.kv.fence[f], SPW_IPC_BYTES);
+        memcpy(rig.kv.fence[f], &peer.fence[f], SPW_IPC_BYTES);
 }
 
 static void end_peer(bool kill_it)
 {
-    int status;
-    if (kill_it)
-        kill(peer.pid, SIGKILL);
-    close(peer.to);
-    close(peer.from);
-    cr_assert_eq(waitpid(peer.pid, &status, 0), peer.pid);
-    bool clean = WIFEXITED(status) && WEXITSTATUS(status) == 0;
-    cr_expect(kill_it || clean);
+    gpu_peer_end(&peer, kill_it);
     rig.kv.record.tensors = rig.kv.record.fences = 0; /* not the rig's to free */
 }
 
@@ -242,10 +197,10 @@ Test(kv, the_same_handle_twice_is_opened_once)
     rig.kv.tensor[1].offset = RIG_BLOCKS / 2 * 1024;
     cr_assert_eq(gpu_rig_register(3, &err), 0, "%s", err.text);
     cr_expect_eq(spw_load_relaxed(&rig.record.handles_open), 1);
-    cr_expect_eq(rig.fake->open_handles, 1);
+    cr_expect_eq(spw_load_relaxed(&rig.fake->open_handles), 1);
     end_peer(false);
     gpu_rig_close();
-    cr_expect_eq(rig.fake->open_handles, 0);
+    cr_expect_eq(spw_load_relaxed(&rig.fake->open_handles), 0);
 }
 
 Test(kv, CU_8_an_import_that_fails_is_refused_within_a_second)
@@ -259,7 +214,8 @@ Test(kv, CU_8_an_import_that_fails_is_refused_within_a_second)
         uint64_t begin = spw_monotonic_ns();
         refused(-EIO, "CUDA_ERROR_MAP_FAILED");
         cr_expect_lt(spw_monotonic_ns() - begin, 1000000000u);
-        cr_expect_eq(rig.fake->open_handles, 0, "those opened before are closed");
+        cr_expect_eq(spw_load_relaxed(&rig.fake->open_handles), 0,
+                     "those opened before are closed");
     }
     rig.fake->set_faults("IpcOpenEventHandle:2:205");
     refused(-EIO, "fence 1: CUDA_ERROR_MAP_FAILED");
@@ -292,13 +248,13 @@ Test(kv, LC_4_handles_of_a_killed_process_are_closed_and_its_copy_ends)
     gpu_rig_open(0);
     spawn_peer(3, "0");
     cr_assert_eq(gpu_rig_register(3, &err), 0, "%s", err.text);
-    rig.fake->rate_bytes = 100000; /* 12 KiB: 120 ms */
+    spw_store_relaxed(&rig.fake->rate_bytes, 100000); /* 12 KiB: 120 ms */
     cr_assert_eq(gpu_rig_submit(SPW_COPY_STORE, 3, 0, 0, blocks, 4, NULL), 0);
     end_peer(true);
     cr_assert(gpu_rig_end(&end), "it doesn't hang");
     rig.copier.ops->kv_close(rig.copier.copier, 3);
-    cr_expect_eq(rig.fake->open_handles, 0);
+    cr_expect_eq(spw_load_relaxed(&rig.fake->open_handles), 0);
     cr_expect_eq(spw_load_relaxed(&rig.record.handles_open), 0);
-    rig.fake->rate_bytes = 0;
+    spw_store_relaxed(&rig.fake->rate_bytes, 0);
     gpu_rig_close();
 }
