@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "tests/support/stub_kv.h"
+#include "tier/worker_impl.h"
 
 TestSuite(worker_fence, .timeout = 30);
 
@@ -308,10 +309,52 @@ Test(worker_fence, a_worker_that_registers_is_neither_busy_nor_asleep)
         cr_expect_eq(stub_kv.steps, steps - 1, "a step a pass");
         cr_expect_gt(due_ns, rig.now_ns);
         cr_expect_leq(due_ns, rig.now_ns + RIG_SECOND / 1000);
+        cr_expect(!spw_worker_has_command(rig.worker[0]), "nothing that could be taken now");
         rig.now_ns = due_ns;
     }
     rig_close(&rig);
     cr_expect(!stub_kv.open[one.c] && !stub_kv.open[two.c]);
+}
+
+Test(worker_fence, LC_4_memory_stays_mapped_until_the_last_copy_of_the_dead_has_ended)
+{
+    start_with((struct rig_config){.copier = {.rate_bytes = {2000, 2000}, .in_flight = {1, 1}}});
+    store(&one, 0, 0); /* 1000 nominal bytes: half a second */
+    store(&one, 2, 1);
+    rig_settle(&rig);
+    cr_assert_eq(stub_kv.copies, 1);
+    rig_die(&one);
+    rig_advance(&rig, RIG_SECOND / 5);
+    rig_settle(&rig);
+    cr_expect_eq(rig_count(&rig, 0, SPW_WORKER_clients_gone), 1);
+    cr_expect(stub_kv.open[one.c], "a copy still reads it");
+    for (uint32_t i = 0; i < 4; i++) {
+        rig_advance(&rig, RIG_SECOND / 10);
+        rig_settle(&rig);
+    }
+    cr_expect(!stub_kv.open[one.c]);
+    cr_expect_eq(stub_kv.closes, 1);
+    cr_expect_eq(stub_kv.copies, 1, "what waited is not copied");
+    cr_expect_eq(rig_count(&rig, 0, SPW_WORKER_late_completions), 1);
+    cr_expect_eq(rig_count(&rig, 0, SPW_WORKER_stores_cancelled), 1);
+    rig_close(&rig);
+}
+
+Test(worker_fence, who_takes_a_place_over_has_nothing_registered)
+{
+    struct rig_client next;
+    start();
+    uint32_t c = one.c;
+    rig_die(&one);
+    rig_attach(&rig, &next); /* before anybody has looked at the lock */
+    cr_assert_eq(next.c, c);
+    cr_expect_eq(stub_kv.closes, 1);
+    cr_expect_eq(run_for_registration(&next, 0), -ENXIO);
+    register_it(&next, 1);
+    cr_expect_eq(run_for_registration(&next, 2), 0);
+    cr_expect_eq(stub_kv.closes, 1);
+    rig_close(&rig);
+    cr_expect_eq(stub_kv.closes, 3);
 }
 
 /* Whatever a client's mailbox holds, what reaches the copier is whole, and the worker goes on. */
