@@ -22,7 +22,20 @@ struct fake_cuda fake = {.version = 13000, .stream_capacity = 65536, .set_faults
 static atomic_int started_by; /* 0: not initialised */
 static struct device device[FAKE_DEVICES_MAX];
 static int devices;
-static __thread CUcontext current;
+/* Of a thread. No __thread: leak checkers take what a loaded library has of it for something else. */
+static pthread_key_t current_key;
+static pthread_once_t current_once = PTHREAD_ONCE_INIT;
+
+static void make_key(void)
+{
+    pthread_key_create(&current_key, NULL);
+}
+
+static CUcontext current_context(void)
+{
+    pthread_once(&current_once, make_key);
+    return pthread_getspecific(current_key);
+}
 static atomic_int last_retained = -1; /* at the host */
 
 __attribute__((visibility("default"))) struct fake_cuda *fake_cuda_control(void)
@@ -38,6 +51,7 @@ const char *fake_env(const char *name)
 
 int fake_device_current(void)
 {
+    CUcontext current = current_context();
     return current ? device[DEVICE_OF(current)].at_host : atomic_load(&last_retained);
 }
 
@@ -50,7 +64,7 @@ CUresult fake_enter(const char *name, bool context)
     CUresult code = fake_fault(name);
     if (code != CUDA_SUCCESS)
         return code;
-    return context && !current ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
+    return context && !current_context() ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
 }
 
 /* ---- devices --------------------------------------------------------------------------------- */
@@ -283,8 +297,9 @@ FAKE(CtxSetCurrent)(CUcontext context)
     CUresult code = fake_enter("CtxSetCurrent", false);
     if (code == CUDA_SUCCESS && context && atomic_load(&device[DEVICE_OF(context)].retained) == 0)
         return CUDA_ERROR_INVALID_CONTEXT;
+    pthread_once(&current_once, make_key);
     if (code == CUDA_SUCCESS)
-        current = context;
+        pthread_setspecific(current_key, context);
     return code;
 }
 
