@@ -348,6 +348,7 @@ Test(fake_streams, a_copy_that_fails_is_told_later_and_nothing_is_copied_any_mor
     cr_expect_eq(scene.driver->EventSynchronize(done), CUDA_ERROR_ILLEGAL_ADDRESS);
     cr_expect_eq(scene.driver->StreamSynchronize(scene.stream), CUDA_ERROR_ILLEGAL_ADDRESS);
     scene.driver->StreamDestroy(scene.stream);
+    scene.driver->EventDestroy(done); /* fails, too, and is gone */
     cr_expect_eq(scene.host[0], 0);
     cr_expect_eq(spw_load_relaxed(&scene.fake->copies), 0);
 }
