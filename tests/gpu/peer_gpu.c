@@ -3,7 +3,7 @@
  * does what single letters on its standard input say, each answered by one on its output:
  *
  *   r  record fence 0 behind a slow copy    w  wait for that    c  are the bytes as filled? y or n
- *   f  free memory 0                       n  how many GPUs are there? a digit
+ *   f  free memory 0 and allocate it anew   n  how many GPUs are there? a digit
  *
  * It ends at the end of its input. Usage: peer_gpu LIBRARY MEMORIES BYTES
  */
@@ -85,6 +85,7 @@ int main(int argc, char **argv)
             must(driver->MemHostUnregister(host), "unpin");
         } else if (order == 'f') {
             must(driver->MemFree(memory[0]), "free");
+            must(driver->MemAlloc(&memory[0], bytes), "memory"); /* behind the same descriptor */
         } else if (order == 'n') {
             int count;
             must(driver->DeviceGetCount(&count), "count");

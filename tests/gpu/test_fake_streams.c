@@ -118,19 +118,20 @@ Test(fake_streams, an_event_may_be_destroyed_before_its_record_has_run)
 
 Test(fake_streams, what_is_behind_a_wait_never_runs_before_it)
 {
+    const size_t half = SCENE_BYTES / 2;
     fake_scene_open();
     CUstream other = stream();
     CUevent done = event(CU_EVENT_DISABLE_TIMING);
     fake_scene_rate(SLOW);
-    cr_assert_eq(fake_scene_in(scene.stream), 0);
+    cr_assert_eq(scene.driver->MemcpyHtoDAsync(scene.memory, scene.host, half, scene.stream), 0);
     cr_assert_eq(scene.driver->EventRecord(done, scene.stream), 0);
     cr_assert_eq(scene.driver->StreamWaitEvent(other, done, 0), 0);
-    cr_assert_eq(scene.driver->MemsetD8Async(scene.memory, 9, SCENE_BYTES, other), 0);
+    cr_assert_eq(scene.driver->MemsetD8Async(scene.memory + half, 9, half, other), 0);
     cr_expect_eq(scene.driver->StreamDestroy(other), 0);
     fake_scene_rate(0);
     cr_assert_eq(fake_scene_out(scene.stream), 0);
     cr_assert_eq(scene.driver->StreamSynchronize(scene.stream), 0);
-    cr_expect_eq(scene.host[0], 0, "its stream is gone, and it with that");
+    cr_expect_eq(scene.host[half], 0, "its stream is gone, and it with that");
     scene.driver->EventDestroy(done);
     fake_scene_close();
 }
