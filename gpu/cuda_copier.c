@@ -185,8 +185,10 @@ static int cuda_kv_open(struct spw_copier *copier, uint32_t client,
                         struct spw_error *err)
 {
     struct spw_kv *kv = &copier->kv[client];
-    if (copier->lost)
+    if (copier->lost) {
+        cuda_kv_close(copier, client);
         return spw_fail(err, -ENODEV, "the worker's GPU is lost");
+    }
     if (kv->phase == SPW_KV_OPEN)
         spw_kv_close(kv, &copier->mover);
     int status = spw_kv_step(kv, &copier->mover, record, copier->trials, err);

@@ -97,19 +97,55 @@ Test(kv, CU_8_the_trial_leaves_every_byte_as_it_was)
     gpu_rig_close();
 }
 
+/* The engine's tensor @t holds @bytes, still. */
+static void untouched(uint32_t t, const uint8_t *bytes, const char *when)
+{
+    uint8_t *now = malloc(rig.memory_bytes[t]);
+    gpu_rig_read(t, now);
+    cr_expect_eq(memcmp(now, bytes, rig.memory_bytes[t]), 0, "tensor %u after %s", t, when);
+    free(now);
+}
+
+static uint8_t *filled(uint32_t t)
+{
+    uint8_t *bytes = malloc(rig.memory_bytes[t]);
+    for (uint64_t i = 0; i < rig.memory_bytes[t]; i++)
+        bytes[i] = (uint8_t)rand();
+    gpu_rig_write(t, bytes);
+    return bytes;
+}
+
 Test(kv, CU_8_a_copy_that_fails_is_a_refusal_with_the_drivers_word)
 {
     open_with_two();
-    for (uint32_t nth = 1; nth <= 4; nth++) { /* keep, write, read back, put back */
-        char fault[48];
+    uint8_t *bytes[] = {filled(0), filled(1)};
+    for (uint32_t nth = 1; nth <= 4; nth++) { /* write and read back, of either group */
+        char fault[48], words[64];
         snprintf(fault, sizeof fault, "MemcpyBatchAsync:%u:801", nth);
+        snprintf(words, sizeof words, "a trial copy of group %u: CUDA_ERROR_NOT_SUPPORTED",
+                 (nth - 1) / 2);
         rig.fake->set_faults(fault);
-        refused(-ENOSYS, "a trial copy of group 0: CUDA_ERROR_NOT_SUPPORTED");
+        refused(-ENOSYS, words);
+        rig.fake->set_faults("");
+        untouched(0, bytes[0], fault);
+        untouched(1, bytes[1], fault);
     }
     rig.fake->set_faults("MemHostRegister:1:2");
     refused(-ENOMEM, "CUDA_ERROR_OUT_OF_MEMORY");
     rig.fake->set_faults("");
     cr_expect_eq(gpu_rig_register(3, &err), 0, "%s", err.text);
+    free(bytes[0]);
+    free(bytes[1]);
+    gpu_rig_close();
+}
+
+Test(kv, CU_8_one_tensor_of_a_group_is_tried_by_what_its_copies_will_use)
+{
+    gpu_rig_open(0);
+    gpu_rig_tensor(0, 1, 1024, false);
+    unsigned long batches = spw_load_relaxed(&rig.fake->batches);
+    cr_assert_eq(gpu_rig_register(3, &err), 0, "%s", err.text);
+    cr_expect_gt(spw_load_relaxed(&rig.fake->batches), batches);
     gpu_rig_close();
 }
 
@@ -119,14 +155,73 @@ Test(kv, CU_8_where_only_the_kernel_fails_copies_go_on_without_it)
     struct spw_copy_end end;
     gpu_rig_open(1 << 20);
     gpu_rig_tensor(0, 2, 512, true);
-    rig.fake->set_faults("LaunchKernel:1-:801");
-    cr_assert_eq(gpu_rig_register(3, &err), 0, "%s", err.text);
-    rig.fake->set_faults("");
-    unsigned long launches = spw_load_relaxed(&rig.fake->launches);
-    cr_assert_eq(gpu_rig_submit(SPW_COPY_STORE, 3, 0, 0, &block, 1, NULL), 0);
-    cr_assert(gpu_rig_end(&end) && end.status == 0);
-    cr_expect_eq(spw_load_relaxed(&rig.fake->launches), launches);
+    uint8_t *bytes = filled(0);
+    for (uint32_t nth = 1; nth <= 2; nth++) { /* write, read back */
+        char fault[48];
+        snprintf(fault, sizeof fault, "LaunchKernel:%u:801", nth);
+        rig.fake->set_faults(fault);
+        cr_assert_eq(gpu_rig_register(3, &err), 0, "%s", err.text);
+        rig.fake->set_faults("");
+        untouched(0, bytes, fault);
+        unsigned long launches = spw_load_relaxed(&rig.fake->launches);
+        cr_assert_eq(gpu_rig_submit(SPW_COPY_STORE, 3, 0, 0, &block, 1, NULL), 0);
+        cr_assert(gpu_rig_end(&end) && end.status == 0);
+        cr_expect_eq(spw_load_relaxed(&rig.fake->launches), launches, "%s", fault);
+    }
+    free(bytes);
     gpu_rig_close();
+}
+
+/* The engine's bytes are kept and put back by plain copies: a way that is being tried has no say. */
+Test(kv, CU_8_a_kernel_that_fails_from_some_call_on_has_changed_nothing)
+{
+    gpu_rig_open(1 << 20);
+    gpu_rig_tensor(0, 2, 512, true);
+    uint8_t *bytes = filled(0);
+    for (uint32_t nth = 1; nth <= 4; nth++) {
+        char fault[48];
+        snprintf(fault, sizeof fault, "LaunchKernel:%u-:801", nth);
+        rig.fake->set_faults(fault);
+        cr_assert_eq(gpu_rig_register(3, &err), 0, "%s", err.text);
+        rig.fake->set_faults("");
+        untouched(0, bytes, fault);
+    }
+    free(bytes);
+    gpu_rig_close();
+}
+
+Test(kv, CU_8_bytes_that_cannot_be_put_back_are_a_refusal_whichever_way_was_tried)
+{
+    gpu_rig_open(1 << 20);
+    gpu_rig_tensor(0, 2, 512, true);
+    for (uint32_t nth = 1; nth <= 10; nth++) { /* the planes; then of both ways 2 blocks, 2 parts */
+        char fault[48];
+        snprintf(fault, sizeof fault, "MemcpyHtoDAsync:%u:801", nth);
+        rig.fake->set_faults(fault);
+        if (nth > 1 && nth < 10)
+            refused(-ENOSYS, "a trial copy of group 0: CUDA_ERROR_NOT_SUPPORTED");
+        else
+            cr_expect_eq(gpu_rig_register(3, &err), 0, "%s: %s", fault, err.text);
+    }
+    rig.fake->set_faults("");
+    gpu_rig_close();
+}
+
+/* Closing what is left in a driver that answers nothing else any more. */
+static void close_lost(void)
+{
+    cr_expect_eq(rig.copier.ops->health(rig.copier.copier), -ENODEV);
+    cr_expect_eq(spw_load_relaxed(&rig.record.handles_open), 0);
+    rig.copier.ops->close(rig.copier.copier);
+}
+
+Test(kv, CU_8_a_trial_that_costs_the_GPU_is_a_refusal_and_health_says_so)
+{
+    gpu_rig_open(1 << 20);
+    gpu_rig_tensor(0, 2, 512, true);
+    rig.fake->set_faults("LaunchKernel:1:700");
+    refused(-ENODEV, "CUDA_ERROR_ILLEGAL_ADDRESS");
+    close_lost();
 }
 
 /* ---- another process ------------------------------------------------------------------------- */
@@ -257,4 +352,27 @@ Test(kv, LC_4_handles_of_a_killed_process_are_closed_and_its_copy_ends)
     cr_expect_eq(spw_load_relaxed(&rig.record.handles_open), 0);
     spw_store_relaxed(&rig.fake->rate_bytes, 0);
     gpu_rig_close();
+}
+
+Test(kv, CU_5_a_registration_under_way_when_the_GPU_is_lost_leaves_nothing_open)
+{
+    uint32_t block = 0;
+    struct spw_copy_end end;
+    struct spw_kv_shape shape;
+    gpu_rig_open(0);
+    spawn_peer(3, "0");
+    cr_assert_eq(gpu_rig_register(3, &err), 0, "%s", err.text);
+    struct spw_kv_record *record = gpu_rig_record();
+    for (uint32_t step = 0; step < 3; step++)
+        cr_assert_eq(rig.copier.ops->kv_open(rig.copier.copier, 4, record, &shape, &err), -EAGAIN);
+    cr_expect_gt(spw_load_relaxed(&rig.record.handles_open), 3);
+    rig.fake->set_faults("copy:1:700");
+    cr_assert_eq(gpu_rig_submit(SPW_COPY_STORE, 3, 0, 0, &block, 1, NULL), 0);
+    cr_assert(gpu_rig_end(&end) && end.status == -EIO);
+    cr_expect_eq(rig.copier.ops->kv_open(rig.copier.copier, 4, record, &shape, &err), -ENODEV);
+    cr_expect_eq(spw_load_relaxed(&rig.record.handles_open), 3, "those of the other one");
+    rig.copier.ops->kv_close(rig.copier.copier, 3);
+    free(record);
+    end_peer(false);
+    close_lost();
 }
