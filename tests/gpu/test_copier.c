@@ -288,6 +288,30 @@ Test(copier, a_load_overtakes_stores_that_were_submitted_before)
     gpu_rig_close();
 }
 
+Test(copier, one_registration_is_closed_while_another_ones_copies_are_on_their_way)
+{
+    uint32_t blocks[CHUNK];
+    struct spw_copy_end end;
+    struct spw_error err;
+    gpu_rig_open(0);
+    make_layouts(0);
+    cr_assert_eq(gpu_rig_register(6, &err), 0, "%s", err.text);
+    fill_tensors();
+    choose_blocks(blocks, CHUNK, false);
+    spw_store_relaxed(&rig.fake->rate_bytes, 200000); /* 12,288 bytes: 61 ms */
+    cr_assert_eq(gpu_rig_submit(SPW_COPY_STORE, 5, 0, 0, blocks, CHUNK, NULL), 0);
+    uint64_t begin = spw_monotonic_ns();
+    rig.copier.ops->kv_close(rig.copier.copier, 6);
+    cr_expect_lt(spw_monotonic_ns() - begin, 30000000u, "nobody's copy is waited for");
+    cr_assert(gpu_rig_end(&end) && end.status == 0);
+    seen_slot = gpu_rig_slot(0);
+    wrong = 0;
+    each_byte(0, blocks, CHUNK, compare_slot);
+    cr_expect_eq(wrong, 0);
+    spw_store_relaxed(&rig.fake->rate_bytes, 0);
+    gpu_rig_close();
+}
+
 /* ---- fences ---------------------------------------------------------------------------------- */
 
 static void make_fences(void)
