@@ -51,6 +51,19 @@ bool spw_gpu_uuid_parse(const char *text, uint8_t out_uuid[16])
     return true;
 }
 
+void spw_gpu_uuid_to_words(const uint8_t uuid[16], uint64_t out[2])
+{
+    out[0] = out[1] = 0;
+    for (uint32_t i = 0; i < 16; i++)
+        out[i / 8] = out[i / 8] << 8 | uuid[i];
+}
+
+void spw_gpu_uuid_of_words(const uint64_t words[2], uint8_t out_uuid[16])
+{
+    for (uint32_t i = 0; i < 16; i++)
+        out_uuid[i] = (uint8_t)(words[i / 8] >> (56 - 8 * (i % 8)));
+}
+
 void spw_gpu_bus_print(uint64_t bus, char out[SPW_GPU_BUS_TEXT])
 {
     if (bus == UINT64_MAX)

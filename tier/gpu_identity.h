@@ -21,6 +21,9 @@ struct spw_gpu_identity {
 void spw_gpu_uuid_print(const uint8_t uuid[16], char out[SPW_GPU_UUID_TEXT]);
 /** The same back, in either case, with or without "GPU-". False: @text is something else. */
 bool spw_gpu_uuid_parse(const char *text, uint8_t out_uuid[16]);
+/** A UUID as two words of shared memory, most significant byte first, and back. */
+void spw_gpu_uuid_to_words(const uint8_t uuid[16], uint64_t out[2]);
+void spw_gpu_uuid_of_words(const uint64_t words[2], uint8_t out_uuid[16]);
 /** "0000:3b:00.0"; "?" for an unknown one. */
 void spw_gpu_bus_print(uint64_t bus, char out[SPW_GPU_BUS_TEXT]);
 /** The same back, in either case, the domain may be left out or have eight digits. */

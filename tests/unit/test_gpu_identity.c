@@ -16,12 +16,23 @@ Test(gpu_identity, a_uuid_is_read_as_it_is_printed_in_either_case)
     uint8_t back[16];
     spw_gpu_uuid_print(uuid, text);
     cr_expect_str_eq(text, "GPU-" TEXT);
-    const char *good[] = {"GPU-" TEXT, TEXT, "GPU-01234567-89AB-CDEF-FEDC-BA9876543210"};
+    const char *good[] = {("GPU-" TEXT), TEXT, "GPU-01234567-89AB-CDEF-FEDC-BA9876543210"};
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         memset(back, 0, sizeof back);
         cr_expect(spw_gpu_uuid_parse(good[i], back), "%s", good[i]);
         cr_expect_eq(memcmp(back, uuid, sizeof uuid), 0, "%s", good[i]);
     }
+}
+
+Test(gpu_identity, a_uuid_is_the_same_after_its_way_through_two_words)
+{
+    uint64_t words[2];
+    uint8_t back[16] = {0};
+    spw_gpu_uuid_to_words(uuid, words);
+    cr_expect_eq(words[0], 0x0123456789abcdefull);
+    cr_expect_eq(words[1], 0xfedcba9876543210ull);
+    spw_gpu_uuid_of_words(words, back);
+    cr_expect_eq(memcmp(back, uuid, sizeof uuid), 0);
 }
 
 Test(gpu_identity, what_is_no_uuid_is_refused_and_nothing_written)
@@ -30,10 +41,10 @@ Test(gpu_identity, what_is_no_uuid_is_refused_and_nothing_written)
                          "GPU-",
                          "0",
                          "GPU-01234567-89ab-cdef-fedc-ba987654321",
-                         "GPU-" TEXT "0",
+                         ("GPU-" TEXT "0"),
                          "GPU-0123456789abcdeffedcba9876543210",
                          "GPU-0123456g-89ab-cdef-fedc-ba9876543210",
-                         "gpu-" TEXT};
+                         ("gpu-" TEXT)};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         uint8_t back[16] = {7};
         cr_expect(!spw_gpu_uuid_parse(bad[i], back), "%s", bad[i]);
