@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "shm/process.h"
+#include "shm/text.h"
 #include "tier/gpu_identity.h"
 
 #define POLL_NS            200000
@@ -57,8 +58,8 @@ static bool has_gpu(const struct spw_client *client, uint32_t k, uint8_t out_uui
     /* [GR-1] acquire: the record before its kind */
     if (spw_load_acquire(&record->kind) != SPW_COPIER_CUDA)
         return false;
-    for (uint32_t i = 0; i < 16; i++)
-        out_uuid[i] = (uint8_t)(spw_load_relaxed(&record->uuid[i / 8]) >> (56 - 8 * (i % 8)));
+    uint64_t half[2] = {spw_load_relaxed(&record->uuid[0]), spw_load_relaxed(&record->uuid[1])};
+    spw_gpu_uuid_of_words(half, out_uuid);
     return true;
 }
 
@@ -136,12 +137,8 @@ static uint64_t write_record(struct spw_client *client, const struct spw_kv_conf
 static int answer_of(struct spw_client *client, uint32_t k, struct spw_error *err)
 {
     const struct spw_kv_words *words = &client->own->head->kv_words[k];
-    char text[SPW_KV_TEXT_WORDS * 8 + 1];
-    for (uint32_t i = 0; i < SPW_KV_TEXT_WORDS; i++) {
-        uint64_t word = spw_load_relaxed(&words->text[i]);
-        memcpy(text + i * sizeof word, &word, sizeof word);
-    }
-    text[sizeof text - 1] = '\0';
+    char text[SPW_KV_TEXT_WORDS * 8];
+    spw_text_load(words->text, SPW_KV_TEXT_WORDS, text);
     int64_t status = (int64_t)spw_load_relaxed(&words->status);
     if (status < -4095 || status > 0)
         return spw_fail(err, -EBADMSG, "worker %u: its answer makes no sense", k);

@@ -13,6 +13,7 @@
 
 #include "shm/crash_point.h"
 #include "shm/doorbell.h"
+#include "shm/text.h"
 #include "tier/shard_cold.h"
 #include "tier/space_hash.h"
 #include "tier/worker_cold.h"
@@ -270,15 +271,6 @@ static uint32_t poll_events(struct spw_worker *worker, bool *out_more)
 
 /* ---- what is shown --------------------------------------------------------------------------- */
 
-static void show_text(struct spw_worker *worker, const char *text)
-{
-    uint64_t word[SPW_TIER_TEXT_WORDS] = {0};
-    strncpy((char *)word, text, sizeof word - 1);
-    for (uint32_t i = 0; i < SPW_TIER_TEXT_WORDS; i++)
-        if (spw_load_relaxed(&worker->feed->tier_text[i]) != word[i])
-            spw_store_relaxed(&worker->feed->tier_text[i], word[i]);
-}
-
 static void count_change(struct spw_worker *worker, uint32_t state)
 {
     bool was_down = worker->cold->state == SPW_TIER_DOWN;
@@ -304,7 +296,7 @@ static void show(struct spw_worker *worker)
     worker->cold->unlisted = gauge.unlisted;
     spw_store_relaxed(&record->state, gauge.state);
     if (gauge.state != worker->cold->state || worker->tick_ns != worker->cold->shown_tick_ns)
-        show_text(worker, gauge.text);
+        spw_text_store(worker->feed->tier_text, SPW_TIER_TEXT_WORDS, gauge.text);
     worker->cold->shown_tick_ns = worker->tick_ns;
     count_change(worker, gauge.state);
 }
@@ -317,7 +309,7 @@ static void show_none(struct spw_worker *worker, uint32_t state, const char *tex
     spw_store_relaxed(&record->leased, 0);
     spw_store_relaxed(&record->evictable, 0);
     spw_store_relaxed(&record->state, state);
-    show_text(worker, text);
+    spw_text_store(worker->feed->tier_text, SPW_TIER_TEXT_WORDS, text);
 }
 
 /* ---- a pass ---------------------------------------------------------------------------------- */

@@ -12,6 +12,8 @@
  *
  *   pairs     [KV-1] status and words before answered -> the client that registers
  */
+#include "shm/crash_point.h"
+#include "shm/text.h"
 #include "tier/worker_taking.h"
 
 #include <stdio.h>
@@ -26,14 +28,9 @@ static void answer(struct spw_worker *worker, const struct spw_worker_taking *ta
                    const struct spw_error *err)
 {
     struct spw_kv_words *words = &worker->pool->client[taking->c].head->kv_words[worker->config.k];
-    char text[SPW_KV_TEXT_WORDS * 8] = "";
-    snprintf(text, sizeof text, "%.*s", (int)sizeof text - 1, err->text);
-    for (uint32_t i = 0; i < SPW_KV_TEXT_WORDS; i++) {
-        uint64_t word;
-        memcpy(&word, text + i * sizeof word, sizeof word);
-        spw_store_relaxed(&words->text[i], word); /* these two: behind the cookie */
-    }
-    spw_store_relaxed(&words->status, (uint64_t)(int64_t)status);
+    spw_text_store(words->text, SPW_KV_TEXT_WORDS, err->text);
+    spw_store_relaxed(&words->status, (uint64_t)(int64_t)status); /* behind the cookie */
+    SPW_CRASH_POINT("worker.kv_words_stored");
     /* [KV-1] release: what was answered before that it was */
     spw_store_release(&words->answered, taking->head.cookie);
     spw_worker_count(worker, status == 0 ? SPW_WORKER_kv_registered : SPW_WORKER_kv_refused, 1);
@@ -120,6 +117,7 @@ bool spw_worker_take_register(struct spw_worker *worker, struct spw_worker_takin
         return true;
     int status =
         copier->ops->kv_open(copier->copier, taking->c, client->registering, &client->kv, &err);
+    SPW_CRASH_POINT("worker.kv_stepped");
     if (status == -EAGAIN)
         return false;
     free(client->registering);

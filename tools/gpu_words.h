@@ -1,13 +1,12 @@
 #ifndef SPW_TOOLS_GPU_WORDS_H
 #define SPW_TOOLS_GPU_WORDS_H
 /*
- * What a worker's feed says of its GPU, in words. Read by the daemon and the tools; the worker
- * writes the text here, too, so that it is cut and closed in one place.
+ * What a worker's feed says of its GPU, in words, for the daemon and the tools. Reads only.
  */
 #include "shm/layout.h"
 
 #define SPW_GPU_NAME_BYTES  96u
-#define SPW_GPU_WORDS_BYTES (SPW_GPU_TEXT_WORDS * 8u + 1u)
+#define SPW_GPU_WORDS_BYTES (SPW_GPU_TEXT_WORDS * 8u)
 
 /** "gpu0 (GPU-..., 0000:3b:00.0)" of worker @k, "gpu0" as long as it hasn't said which; returns
  * @out. */
@@ -15,7 +14,5 @@ const char *spw_gpu_words_name(const struct spw_feed_head *feed, uint32_t k,
                                char out[SPW_GPU_NAME_BYTES]);
 /** Why it works otherwise than asked for, "" for no reason; returns @out. */
 const char *spw_gpu_words_text(const struct spw_feed_head *feed, char out[SPW_GPU_WORDS_BYTES]);
-/** Worker's own: say @text. */
-void spw_gpu_words_set(struct spw_feed_head *feed, const char *text);
 
 #endif

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "shm/alive.h"
+#include "shm/text.h"
 
 static const char *const tier_names[SPW_TIERS] = {"host", "nvme"};
 
@@ -17,11 +18,7 @@ static const char *state_name(uint32_t state)
 
 void spw_tiers_text(const struct spw_feed_head *feed, char out[SPW_TIERS_TEXT_BYTES])
 {
-    for (uint32_t i = 0; i < SPW_TIER_TEXT_WORDS; i++) {
-        uint64_t word = spw_load_relaxed(&feed->tier_text[i]); /* words that move are only shown */
-        memcpy(out + 8 * i, &word, sizeof word);
-    }
-    out[SPW_TIERS_TEXT_BYTES - 1] = '\0';
+    spw_text_load(feed->tier_text, SPW_TIER_TEXT_WORDS, out);
     for (char *letter = out; *letter; letter++)
         if (*letter < ' ' || *letter > '~')
             *letter = '?';

@@ -4,9 +4,10 @@
 #include <stdio.h>
 
 #include "gpu/cuda_copier.h"
+#include "shm/crash_point.h"
+#include "shm/text.h"
 #include "tier/counters.h"
 #include "tier/host_copier.h"
-#include "tools/gpu_words.h"
 
 #define IN_FLIGHT 8u /* copies of a stream that nothing paces */
 
@@ -61,14 +62,15 @@ static void publish(struct spw_feed_head *feed, const struct spw_worker_copier *
     uint64_t bus = SPW_BUS_UNKNOWN;
     if (copier->gpu) {
         const struct spw_gpu_identity *identity = spw_gpu_identity(copier->gpu);
-        for (uint32_t i = 0; i < 16; i++)
-            half[i / 8] = half[i / 8] << 8 | identity->uuid[i];
+        spw_gpu_uuid_to_words(identity->uuid, half);
         bus = identity->bus;
     }
-    /* relaxed: behind the kind */
+    /* relaxed, all but the last. Whoever reads a predecessor's kind and some of these goes to the
+       worker, which knows its own GPU */
     spw_store_relaxed(&record->uuid[0], half[0]);
     spw_store_relaxed(&record->uuid[1], half[1]);
     spw_store_relaxed(&record->bus, bus);
+    SPW_CRASH_POINT("worker.gpu_named");
     /* [GR-1] release: the record before its kind */
     spw_store_release(&record->kind, copier->gpu ? SPW_COPIER_CUDA : SPW_COPIER_HOST);
 }
@@ -80,14 +82,14 @@ int spw_worker_copier_open(const struct spw_config *config, struct spw_pool *poo
     struct spw_feed_head *feed = pool->feed[k];
     char which[8];
     int status = 0;
-    spw_gpu_words_set(feed, "");
+    spw_text_store(feed->gpu_text, SPW_GPU_TEXT_WORDS, "");
     if (config->copier != SPW_CONFIG_COPIER_HOST) {
         snprintf(which, sizeof which, "%u", k);
         struct spw_gpu_config gpu = {
-            .library = config->cuda_library[0] ? config->cuda_library : NULL, .which = which};
+            .driver = config->cuda_library[0] ? config->cuda_library : NULL, .which = which};
         status = spw_gpu_open(&gpu, &copier.gpu, err);
         if (status < 0 && config->copier == SPW_CONFIG_COPIER_AUTO && is_without(status)) {
-            spw_gpu_words_set(feed, err->text);
+            spw_text_store(feed->gpu_text, SPW_GPU_TEXT_WORDS, err->text);
             status = 0;
         }
     }

@@ -20,12 +20,18 @@ TestSuite(process_gpu, .timeout = 60);
 
 static struct proc_pool pool;
 
-static void start(uint32_t workers, const char *more, const char *value)
+static struct proc_config configured(uint32_t workers, const char *more, const char *value)
 {
     struct proc_config config = {.workers = workers, .chunk_bytes = 4096, .listen = true};
     const char *args[] = {"--copier", "cuda", "--cuda-library", FAKE_CUDA, more, value};
     memcpy(config.more, args, sizeof args);
     setenv("FAKE_CUDA_DEVICES", A "@0000:10:00.0," B "@0000:90:00.0", 1);
+    return config;
+}
+
+static void start(uint32_t workers, const char *more, const char *value)
+{
+    struct proc_config config = configured(workers, more, value);
     cr_assert(proc_start(&pool, &config));
 }
 
@@ -169,6 +175,50 @@ Test(process_gpu, CU_6_after_a_crash_the_next_worker_starts_its_driver_anew)
     finish();
 }
 
+#ifdef SPW_CRASH_POINTS
+static bool has_restarted_twice(void *before)
+{
+    return spw_load_relaxed(&pool.seen->ctl->worker[0].restarts) >= *(uint64_t *)before + 2;
+}
+
+/* The successor of the worker that is killed here dies at @point; an engine goes on with the next. */
+static void die_at(const char *point)
+{
+    char path[SUPPORT_PATH_BYTES + 16];
+    int out, status;
+    snprintf(path, sizeof path, "%s/.crash.0", pool.dir);
+    pid_t pid = spawn_engine("until-lost", &out);
+    usleep(100000);
+    FILE *file = fopen(path, "w");
+    bool written = file && fputs(point, file) >= 0 && fclose(file) == 0;
+    cr_assert(written);
+    uint64_t before = spw_load_relaxed(&pool.seen->ctl->worker[0].restarts);
+    proc_signal_worker(&pool, 0, SIGKILL);
+    cr_assert(proc_reads_line(out, "lost"), "%s", point);
+    cr_expect(proc_eventually(has_restarted_twice, &before, 8000), "nobody died at %s", point);
+    cr_expect(proc_reads_line(out, "back"), "%s", point);
+    waitpid(pid, &status, 0);
+    bool clean = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    cr_expect(clean, "%s", point);
+    close(out);
+}
+
+Test(process_gpu,
+     a_worker_that_dies_as_it_names_its_gpu_or_registers_memory_is_followed_by_one_that_does)
+{
+    struct proc_config config = configured(1, NULL, NULL);
+    proc_open(&pool, &config);
+    setenv("SPW_CRASH_WORKERS", pool.dir, 1);
+    proc_spawn(&pool);
+    cr_assert_eq(proc_await(&pool), 0);
+    die_at("worker.gpu_named:1");
+    die_at("worker.kv_stepped:1");
+    die_at("worker.kv_stepped:4"); /* some of its memory is mapped, none of it is registered */
+    die_at("worker.kv_words_stored:1");
+    finish();
+}
+#endif
+
 static bool is_given_up(void *ctx)
 {
     (void)ctx;
@@ -193,6 +243,10 @@ Test(process_gpu, CU_5_a_gpu_that_keeps_failing_is_given_up_and_the_other_goes_o
     cr_expect(is_given_up(NULL));
     cr_expect(proc_said(&pool, "out of service after 3 failures"));
     cr_expect_eq(engine("1", "rounds", "5", out, sizeof out), 0, "%s", out);
+    static char stat[65536];
+    cr_expect_eq(proc_spillway(&pool, "stat", true, stat, sizeof stat), 0);
+    cr_expect(strstr(stat, "1 of 2 workers out of service, worker 0 first"), "%s", stat);
+    cr_expect(strstr(stat, "\"out_of_service\": true"));
     close(first);
     finish();
 }

@@ -1,4 +1,5 @@
 /* When a GPU is given up, and what its worker's feed says of it in words. */
+#include "shm/text.h"
 #include "tools/gpu_faults.h"
 #include "tools/gpu_words.h"
 
@@ -64,8 +65,8 @@ Test(gpu_words, text_is_kept_whole_or_cut_and_a_shorter_one_leaves_no_rest)
     cr_expect_str_eq(spw_gpu_words_text(feed, text), "");
     memset(longer, 'x', sizeof longer);
     longer[sizeof longer - 1] = '\0';
-    spw_gpu_words_set(feed, longer);
+    spw_text_store(feed->gpu_text, SPW_GPU_TEXT_WORDS, longer);
     cr_expect_eq(strlen(spw_gpu_words_text(feed, text)), SPW_GPU_TEXT_WORDS * 8 - 1);
-    spw_gpu_words_set(feed, "no CUDA driver");
+    spw_text_store(feed->gpu_text, SPW_GPU_TEXT_WORDS, "no CUDA driver");
     cr_expect_str_eq(spw_gpu_words_text(feed, text), "no CUDA driver");
 }
