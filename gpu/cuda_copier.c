@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "gpu/kv.h"
+#include "tier/host_copier.h"
 
 #define IN_FLIGHT_MAX 64u
 #define POLL_NS       20000u /* between two looks at what is in flight */
@@ -58,19 +59,6 @@ static struct flight *flight_at(struct stream *stream, uint32_t i)
     return &stream->flight[(stream->head + i) % stream->limit];
 }
 
-/* KV in host memory, of tools: this thread moves it, now. */
-static void move_host(const struct spw_copy *copy)
-{
-    for (uint32_t i = 0; i < copy->pieces; i++) {
-        uint8_t *block = copy->kv + copy->blocks[i] * copy->kv_block_bytes;
-        uint8_t *part = copy->slot + (uint64_t)i * copy->piece_bytes;
-        if (copy->kind == SPW_COPY_STORE)
-            memcpy(part, block, copy->piece_bytes);
-        else
-            memcpy(block, part, copy->piece_bytes);
-    }
-}
-
 static CUresult move_registered(struct spw_copier *copier, const struct spw_copy *copy,
                                 struct flight *flight, CUstream stream)
 {
@@ -103,8 +91,8 @@ static int cuda_submit(struct spw_copier *copier, const struct spw_copy *copy)
         return -EAGAIN;
     struct flight *flight = flight_at(stream, stream->count);
     CUresult result = CUDA_SUCCESS;
-    if (copy->kv)
-        move_host(copy);
+    if (copy->kv) /* in host memory, of tools: this thread moves it, now */
+        spw_host_copy_pieces(copy);
     else
         result = move_registered(copier, copy, flight, stream->stream);
     int status = take_error(copier, result);

@@ -57,12 +57,12 @@ int spw_driver_open(const char *library, struct spw_driver *out_driver, struct s
 {
     struct spw_driver driver = {0};
     const char *path = library ? library : LIBRARY;
-    driver.library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!driver.library)
+    driver.loaded = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!driver.loaded)
         return spw_fail(err, -ENOENT, "no CUDA driver: %s", dlerror());
-    init_function init = (init_function)dlsym(driver.library, "cuInit");
+    init_function init = (init_function)dlsym(driver.loaded, "cuInit");
     PFN_cuGetProcAddress_v12000 find =
-        (PFN_cuGetProcAddress_v12000)dlsym(driver.library, "cuGetProcAddress_v2");
+        (PFN_cuGetProcAddress_v12000)dlsym(driver.loaded, "cuGetProcAddress_v2");
     if (!init || !find)
         return spw_fail(err, -ENOSYS, "the driver in %s is older than 12.0", path);
     driver.GetErrorName = (PFN_cuGetErrorName_v6000)look_up(find, "cuGetErrorName", 6000);

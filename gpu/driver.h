@@ -85,7 +85,7 @@ struct spw_driver {
     spw_driver_batch MemcpyBatchAsync; /* at most one of the two is there */
     spw_driver_batch_12 MemcpyBatchAsync_12;
     int version; /* of the driver: 13000 is 13.0 */
-    void *library;
+    void *loaded;
 };
 
 /**

@@ -68,7 +68,7 @@ int spw_gpu_open(const struct spw_gpu_config *config, struct spw_gpu **out_gpu,
     struct spw_gpu *gpu = calloc(1, sizeof *gpu);
     if (!gpu)
         return spw_fail(err, -ENOMEM, "no memory for a GPU");
-    int status = spw_driver_open(config->library, &gpu->driver, err);
+    int status = spw_driver_open(config->driver, &gpu->driver, err);
     if (status == 0)
         status = find(gpu, config->which, err);
     if (status == 0) {

@@ -13,8 +13,8 @@
 struct spw_gpu; /* opaque; gpu/gpu_impl.h for the files of this folder */
 
 struct spw_gpu_config {
-    const char *library; /* of the driver; NULL = libcuda.so.1 */
-    const char *which;   /* UUID, PCI address or ordinal, as spw_gpu_matches() reads it */
+    const char *driver; /* its file; NULL = libcuda.so.1 */
+    const char *which;  /* UUID, PCI address or ordinal, as spw_gpu_matches() reads it */
 };
 
 /**

@@ -57,9 +57,8 @@ struct spw_open_job {
     bool doomed;     /* its request is gone: end it as soon as the ticket is known */
     uint64_t incarnation;
     uint64_t ticket;
-    uint64_t cookie; /* the caller's                                        */
-    uint32_t
-        *fence_uses; /* RUN: unfinished runs that name its fence, this one among them; or NULL */
+    uint64_t cookie;      /* the caller's                                        */
+    uint32_t *fence_uses; /* RUN: of its fence, this one counted in; NULL = none */
     uint64_t command_pos; /* of its last command in the lane                     */
     uint64_t waits_for;   /* RESET: workers that have not answered               */
     uint64_t missed;      /* RESET: workers that were down, died or refused      */

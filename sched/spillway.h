@@ -437,8 +437,8 @@ struct spw_kv_config {
 /**
  * Register this client's KV in GPU memory at the worker of that GPU, whose number *out_worker gets:
  * for rank_worker of its spaces. From then on block ids of its runs there mean blocks of these tensors.
- * Each path is tried, in the highest block of each group, whose bytes are put back: while this call
- * runs nothing else may use that block. Makes system calls and waits, @timeout_ns (0 = 10 s); not
+ * Each path is tried, in the first and the last block of each group, whose bytes are put back: while
+ * this call runs nothing else may use these. Makes system calls and waits, @timeout_ns (0 = 10 s); not
  * inside a step. Mappings are let go within 2 s when the client detaches or dies; memory must not be
  * freed before. Registering anew replaces.
  *

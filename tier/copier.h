@@ -39,9 +39,8 @@ struct spw_copy_end {
 
 /** What a registration came to: what block ids of its copies are checked against. */
 struct spw_kv_shape {
-    uint64_t
-        block_bytes[SPW_GROUP_COUNT_MAX]; /* of one block, all tensors of the group; 0 = none */
-    uint32_t blocks[SPW_GROUP_COUNT_MAX]; /* 1 + highest id that lies in all of them          */
+    uint64_t block_bytes[SPW_GROUP_COUNT_MAX]; /* of one, in all tensors of the group; 0 = none */
+    uint32_t blocks[SPW_GROUP_COUNT_MAX];      /* 1 + highest id that lies in all of them       */
     uint32_t fences;
 };
 

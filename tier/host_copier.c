@@ -69,7 +69,7 @@ static int host_submit(struct spw_copier *copier, const struct spw_copy *copy)
     return 0;
 }
 
-static void move_pieces(const struct spw_copy *copy)
+void spw_host_copy_pieces(const struct spw_copy *copy)
 {
     for (uint32_t i = 0; i < copy->pieces; i++) {
         uint8_t *block = copy->kv + copy->blocks[i] * copy->kv_block_bytes;
@@ -96,7 +96,7 @@ static int host_poll(struct spw_copier *copier, uint64_t now_ns, struct spw_copy
         while (ended < max && due(stream, now_ns)) {
             struct host_copy *entry = &stream->ring[stream->head];
             if (entry->status == 0)
-                move_pieces(&entry->copy);
+                spw_host_copy_pieces(&entry->copy);
             out[ended++] = (struct spw_copy_end){.tag = entry->copy.tag, .status = entry->status};
             stream->head = (stream->head + 1) % stream->limit;
             stream->count--;

@@ -24,6 +24,9 @@ struct spw_host_copier_config {
     struct spw_host_faults faults;
 };
 
+/** Move @copy's pieces between host KV and slot, now. */
+void spw_host_copy_pieces(const struct spw_copy *copy);
+
 int spw_host_copier_open(const struct spw_host_copier_config *config,
                          struct spw_copier_handle *out_handle);
 

@@ -3,9 +3,9 @@
 /*
  * What the worker's files share: worker.c (loop, doorbell, timers), worker_commands.c (taking and
  * checking commands), worker_halves.c (reserve, begin and their runs), worker_jobs.c (jobs from run
- * to completion), worker_kv.c (registered memory, and fences), worker_stream.c (order and places of stores), worker_clients.c (clients that come
- * and go), worker_peers.c (other workers' news); and where there is a tier below worker_cold.c,
- * worker_down.c, worker_up.c.
+ * to completion), worker_kv.c (registered memory, and fences), worker_stream.c (order and places of
+ * stores), worker_clients.c (clients that come and go), worker_peers.c (other workers' news); and
+ * where there is a tier below worker_cold.c, worker_down.c, worker_up.c.
  *
  *   roles     private to the worker's one thread. What lies in shared memory is written through
  *             the modules that own it: shard, lanes, feed

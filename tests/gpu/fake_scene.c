@@ -11,11 +11,11 @@ struct fake_scene scene;
 void fake_scene_open_bare(void)
 {
     struct spw_error err = {0};
-    struct spw_gpu_config config = {.library = FAKE_CUDA, .which = "0"};
+    struct spw_gpu_config config = {.driver = FAKE_CUDA, .which = "0"};
     cr_assert_eq(spw_gpu_open(&config, &scene.gpu, &err), 0, "%s", err.text);
     scene.driver = &scene.gpu->driver;
     struct fake_cuda *(*control)(void) =
-        (struct fake_cuda * (*)(void)) dlsym(scene.driver->library, "fake_cuda_control");
+        (struct fake_cuda * (*)(void)) dlsym(scene.driver->loaded, "fake_cuda_control");
     cr_assert(control != NULL);
     scene.fake = control();
 }

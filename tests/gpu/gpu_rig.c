@@ -19,11 +19,11 @@ static bool is_pinned(void *ctx, const void *start, uint64_t bytes)
 void gpu_rig_open_with(uint32_t kernel_below, uint32_t in_flight)
 {
     struct spw_error err = {0};
-    struct spw_gpu_config config = {.library = FAKE_CUDA, .which = "0"};
+    struct spw_gpu_config config = {.driver = FAKE_CUDA, .which = "0"};
     cr_assert_eq(spw_gpu_open(&config, &rig.gpu, &err), 0, "%s", err.text);
     rig.driver = &rig.gpu->driver;
     struct fake_cuda *(*control)(void) =
-        (struct fake_cuda * (*)(void)) dlsym(rig.driver->library, "fake_cuda_control");
+        (struct fake_cuda * (*)(void)) dlsym(rig.driver->loaded, "fake_cuda_control");
     cr_assert(control != NULL);
     rig.fake = control();
     rig.pinned = true;

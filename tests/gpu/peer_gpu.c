@@ -44,7 +44,7 @@ int main(int argc, char **argv)
     size_t memories = argc > 3 ? strtoul(argv[2], NULL, 10) : 0;
     size_t bytes = argc > 3 ? strtoul(argv[3], NULL, 10) : 0;
     if (argc < 4 ||
-        spw_gpu_open(&(struct spw_gpu_config){.library = argv[1], .which = "0"}, &gpu, &err)) {
+        spw_gpu_open(&(struct spw_gpu_config){.driver = argv[1], .which = "0"}, &gpu, &err)) {
         fprintf(stderr, "peer_gpu: %s\n", err.text);
         return 1;
     }

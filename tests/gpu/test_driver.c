@@ -94,7 +94,7 @@ static int open_gpu(const char *which, char uuid[SPW_GPU_UUID_TEXT])
     struct spw_gpu *gpu = NULL;
     setenv("FAKE_CUDA_DEVICES", A "@0000:10:00.0," B "@0000:90:00.0", 1);
     int status =
-        spw_gpu_open(&(struct spw_gpu_config){.library = FAKE_CUDA, .which = which}, &gpu, &err);
+        spw_gpu_open(&(struct spw_gpu_config){.driver = FAKE_CUDA, .which = which}, &gpu, &err);
     if (status == 0)
         spw_gpu_uuid_print(spw_gpu_identity(gpu)->uuid, uuid);
     spw_gpu_close(gpu);

@@ -58,7 +58,7 @@ static void fail(const char *what, int rc)
 static void open_gpu(const char *library, const char *which)
 {
     struct spw_error err;
-    int rc = spw_gpu_open(&(struct spw_gpu_config){.library = library, .which = which}, &gpu, &err);
+    int rc = spw_gpu_open(&(struct spw_gpu_config){.driver = library, .which = which}, &gpu, &err);
     if (rc < 0) {
         fprintf(stderr, "gpu_engine: %s\n", err.text);
         exit(1);

@@ -170,7 +170,7 @@ static void *come_and_go(void *context)
 int main(int argc, char **argv)
 {
     struct spw_error err = {0};
-    struct spw_gpu_config config = {.library = FAKE_CUDA, .which = "0"};
+    struct spw_gpu_config config = {.driver = FAKE_CUDA, .which = "0"};
     pthread_t thread[PAIRS + 1];
     char counts[96];
     run = stress_arguments(argc, argv, mutants);
