@@ -80,9 +80,12 @@ FAKE(EventDestroy)(CUevent event)
     return code;
 }
 
+/* Of records on several streams the older one may be reached last. */
 void fake_event_done(CUevent event, uint64_t number)
 {
-    atomic_store(&event->state->done, number);
+    unsigned long done = atomic_load(&event->state->done);
+    while (done < number && !atomic_compare_exchange_weak(&event->state->done, &done, number))
+        ;
 }
 
 bool fake_event_is_done(CUevent event, uint64_t number)

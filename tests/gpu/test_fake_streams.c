@@ -104,6 +104,24 @@ Test(fake_streams, a_stream_waits_for_the_record_that_was_last_when_it_was_told)
     fake_scene_close();
 }
 
+Test(fake_streams, an_event_recorded_anew_elsewhere_stays_done_when_the_older_record_is_reached)
+{
+    fake_scene_open();
+    CUstream other = stream();
+    CUevent done = event(CU_EVENT_DISABLE_TIMING);
+    fake_scene_rate(SLOW);
+    cr_assert_eq(fake_scene_in(scene.stream), 0);
+    cr_assert_eq(scene.driver->EventRecord(done, scene.stream), 0);
+    cr_assert_eq(scene.driver->EventRecord(done, other), 0);
+    cr_expect_eq(scene.driver->EventSynchronize(done), 0);
+    cr_expect_eq(scene.driver->StreamQuery(scene.stream), CUDA_ERROR_NOT_READY);
+    cr_expect_eq(scene.driver->StreamSynchronize(scene.stream), 0);
+    cr_expect_eq(scene.driver->EventQuery(done), 0);
+    scene.driver->EventDestroy(done);
+    cr_expect_eq(scene.driver->StreamDestroy(other), 0);
+    fake_scene_close();
+}
+
 Test(fake_streams, an_event_may_be_destroyed_before_its_record_has_run)
 {
     fake_scene_open();
