@@ -111,6 +111,7 @@ static void gather_workers(const struct spw_pool *pool, struct spw_show_view *ou
         worker->phase = spw_load_relaxed(&state->phase);
         worker->pid = spw_load_relaxed(&state->pid);
         worker->restarts = spw_load_relaxed(&state->restarts);
+        worker->out_of_service = spw_load_relaxed(&state->out_of_service) != 0;
         worker->incarnation = spw_load_relaxed(&feed->incarnation);
         worker->tail = spw_load_relaxed(&feed->tail);
         gather_stream(&feed->stream, part_bytes, worker);
@@ -182,6 +183,22 @@ static void warn_of_no_hit(uint64_t limit, struct spw_show_view *out)
              totals->lookups, totals->chunks_stored);
 }
 
+/* A pool that works on without one of its GPUs. */
+static void warn_of_lost_gpus(uint32_t workers, struct spw_show_view *out)
+{
+    uint32_t lost = 0, first = 0;
+    for (uint32_t k = workers; k-- > 0;) {
+        lost += out->worker[k].out_of_service;
+        first = out->worker[k].out_of_service ? k : first;
+    }
+    if (lost != 0)
+        snprintf(
+            out->warning[out->warnings++], SPW_SHOW_TEXT_BYTES,
+            "%u of %u workers out of service, worker %u first: their GPUs failed too often; a new "
+            "start of the pool tries them again",
+            lost, workers, first);
+}
+
 static void gather(const struct spw_pool *pool, struct spw_show_view *out)
 {
     out->daemon_alive = spw_lock_held(pool->lock_fd, SPW_LOCK_DAEMON) == 1;
@@ -195,6 +212,7 @@ static void gather(const struct spw_pool *pool, struct spw_show_view *out)
     gather_clients(pool, out);
     spw_tiers_read(pool, &out->tiers);
     gather_totals(pool, out);
+    warn_of_lost_gpus(pool->geometry.workers, out);
 }
 
 static int status_of(const struct spw_pool *pool, const struct spw_show_view *view)

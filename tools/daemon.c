@@ -65,7 +65,7 @@ struct daemon {
     bool name_lost; /* the lock object is no longer ours: the pool can't go on */
     const struct spw_pool_config *pool_config;
     uint64_t look_ns; /* at clients' objects next */
-    bool told_host;   /* that the host copies, though a GPU might have */
+    bool told_copier; /* who copies, as far as it is the same for all */
 };
 
 /* ---- workers -------------------------------------------------------------------------------- */
@@ -126,19 +126,23 @@ static int start_worker(struct daemon *daemon, uint32_t k)
     return 0;
 }
 
-/* Each worker's GPU is named; that there is none is said once. */
+/* What is true of all workers is said once: that there is no GPU, or that a rate is none of theirs. */
 static void tell_copier(struct daemon *daemon, uint32_t k)
 {
+    const struct spw_config *config = daemon->config;
     const struct spw_feed_head *feed = daemon->pool.feed[k];
     char name[SPW_GPU_NAME_BYTES], text[SPW_GPU_WORDS_BYTES];
+    bool first = !daemon->told_copier;
+    daemon->told_copier = true;
     /* [GR-1] acquire: the record before its kind */
-    uint64_t kind = spw_load_acquire(&feed->gpu.kind);
-    if (kind == SPW_COPIER_CUDA) {
+    if (spw_load_acquire(&feed->gpu.kind) == SPW_COPIER_CUDA) {
         spw_log(SPW_LOG_INFO, "worker %u copies by %s", k, spw_gpu_words_name(feed, k, name));
-    } else if (kind == SPW_COPIER_HOST && !daemon->told_host &&
-               spw_gpu_words_text(feed, text)[0] != '\0') {
-        daemon->told_host = true;
+        if (first && (config->store_rate || config->load_rate))
+            spw_log(SPW_LOG_WARNING, "--store-rate and --load-rate pace host copies alone");
+    } else if (first && spw_gpu_words_text(feed, text)[0] != '\0') {
         spw_log(SPW_LOG_NOTICE, "%s: the host copies", text);
+        if (config->kv_blocks == 0)
+            spw_log(SPW_LOG_WARNING, "with --kv-blocks 0 it has nothing to copy from or to");
     }
 }
 

@@ -42,7 +42,7 @@ static int run(const struct spw_config *config, struct spw_pool *pool, uint32_t 
     int status = spw_worker_copier_open(config, pool, k, &copier, &err);
     if (status) {
         spw_log(SPW_LOG_ERROR, "worker %u: %s", k, err.text);
-        return SPW_EXIT_GPU_LOST;
+        return config->copier == SPW_CONFIG_COPIER_HOST ? 1 : SPW_EXIT_GPU_LOST;
     }
     struct spw_worker_config worker_config = {
         .pool = pool,
