@@ -30,12 +30,14 @@
 #include <assert.h>
 
 #include "shm/crash_point.h"
+#include "tier/frontier.h"
 #include "tier/quarantine.h"
 #include "tier/shard_impl.h"
 #include "tier/state.h"
 
-#define RECLAIM_BATCHES 16u
-#define SLABS_LOOKED_AT 256u
+#define RECLAIM_BATCHES  16u
+#define SLABS_LOOKED_AT  256u
+#define BEYOND_LOOKED_AT 4096u /* chunks beyond the frontier that a search for a victim passes */
 
 /* ---- reclaim --------------------------------------------------------------------------------- */
 
@@ -98,6 +100,7 @@ uint32_t spw_shard_reclaim(struct spw_shard *shard, uint64_t now_ns)
 {
     shard->now_ns = now_ns;
     spw_quarantine_check(shard, now_ns);
+    spw_frontier_look(shard);
     return free_some(shard);
 }
 
@@ -109,14 +112,15 @@ static uint32_t state_of(const struct spw_shard *shard, uint32_t slot)
     return SPW_PACKED_STATE(spw_load_relaxed(&shard->table.entry[slot].packed));
 }
 
-/* Payload that resident chunks may take: what lies in quarantine is not there for them. */
+/* Payload that resident chunks may take: what lies in quarantine is not there for them, nor is what
+ * lies beyond the frontier. */
 static uint64_t room_bytes(const struct spw_shard *shard)
 {
     const struct spw_geometry *geometry = &shard->pool->geometry;
     uint64_t all = (uint64_t)shard->capacity * geometry->slot_bytes;
     uint64_t aside =
         (uint64_t)shard->quarantine.slots.count * (geometry->slot_bytes >> geometry->cell_shift);
-    return aside < all ? all - aside : geometry->slot_bytes;
+    return spw_frontier_room(shard, aside < all ? all - aside : geometry->slot_bytes);
 }
 
 /* Shares as they are now, for those lanes that have chunks, and for who wants room. */
@@ -135,6 +139,7 @@ static void look_at_shares(struct spw_shard *shard, uint32_t lane)
 struct want {
     uint32_t lane;
     uint64_t bytes;
+    uint64_t room_bytes; /* as it was found */
     const uint64_t *protect;
     struct spw_slab_class *class; /* a cell of which is wanted */
 };
@@ -143,7 +148,8 @@ static bool may_go(const struct spw_shard *shard, uint32_t slot, const struct wa
 {
     uint32_t state = state_of(shard, slot);
     return state == SPW_FREE || state == SPW_RETIRED ||
-           (state == SPW_READY && !spw_shard_is_held(shard, slot) &&
+           (state == SPW_READY && spw_shard_is_usable(shard, slot) &&
+            !spw_shard_is_held(shard, slot) &&
             !(want->protect && spw_bitmap_has(want->protect, slot)));
 }
 
@@ -152,9 +158,10 @@ static bool may_go(const struct spw_shard *shard, uint32_t slot, const struct wa
 static uint32_t oldest_of(const struct spw_shard *shard, const struct want *want, uint64_t lanes)
 {
     struct spw_order_walk walk;
-    uint32_t slot, copied = SPW_NO_SLOT_ID;
+    uint32_t slot, beyond = 0, copied = SPW_NO_SLOT_ID;
     spw_order_walk(&shard->recency, lanes, &walk);
-    while ((slot = spw_order_next(&walk)) != SPW_NO_SLOT_ID) {
+    while ((slot = spw_order_next(&walk)) != SPW_NO_SLOT_ID && beyond < BEYOND_LOOKED_AT) {
+        beyond += !spw_shard_is_usable(shard, slot);
         if (state_of(shard, slot) != SPW_READY || !may_go(shard, slot, want))
             continue;
         if (!spw_claims_cover(&shard->claims, shard->k, slot))
@@ -223,7 +230,7 @@ static void fill_slot(struct spw_shard *shard, uint32_t slot, const struct spw_c
         spw_below_slot_comes(shard, slot, key);
     spw_shard_change(shard, &copy, SPW_FILLING, key->key);
     shard->filling++;
-    spw_shard_charge(shard, key->space, chunk_bytes, true);
+    spw_shard_charge(shard, slot, key->space, chunk_bytes, true);
 }
 
 static void evict(struct spw_shard *shard, uint32_t victim)
@@ -248,7 +255,7 @@ static bool evict_one(struct spw_shard *shard, const struct want *want)
  * protected or promised nothing has. */
 static bool make_room(struct spw_shard *shard, const struct want *want)
 {
-    uint64_t limit = room_bytes(shard), bytes = want->bytes;
+    uint64_t limit = want->room_bytes, bytes = want->bytes;
     if (shard->slabs.charged_bytes - shard->evictable_bytes + bytes > limit)
         return false;
     while (shard->slabs.charged_bytes + bytes > limit) {
@@ -262,10 +269,12 @@ static bool make_room(struct spw_shard *shard, const struct want *want)
 
 /* Every FREE slot is being copied from, or in quarantine, and none is on its way: the whole reserve
  * lies with claims and the dead, which may last. Put one more behind it, so that nobody waits for a
- * slot until that ends. */
+ * slot until that ends. Likewise where chunks of a warm start take all there is below the frontier. */
 static void replace_claimed(struct spw_shard *shard, const struct want *want)
 {
-    if (shard->free.count + shard->quarantine.slots.count > 0 && shard->retired.count == 0)
+    bool all = shard->frontier.slots == shard->slots;
+    if ((shard->free.count + shard->quarantine.slots.count > 0 || !all) &&
+        shard->retired.count == 0)
         evict_one(shard, want);
 }
 
@@ -310,9 +319,11 @@ static uint32_t oldest_cell(const struct spw_shard *shard, const struct want *wa
     uint64_t spare =
         spw_shares_spare(&shard->shares, room_bytes(shard), shard->pool->geometry.slot_bytes);
     struct spw_order_walk walk;
-    uint32_t slot, looks = 0, kept = SPW_NO_SLOT_ID, copied = SPW_NO_SLOT_ID;
+    uint32_t slot, looks = 0, beyond = 0, kept = SPW_NO_SLOT_ID, copied = SPW_NO_SLOT_ID;
     spw_order_walk(&shard->recency, victims & (spare | 1ull << want->lane), &walk);
-    while ((slot = spw_order_next(&walk)) != SPW_NO_SLOT_ID && looks < SLABS_LOOKED_AT) {
+    while ((slot = spw_order_next(&walk)) != SPW_NO_SLOT_ID && looks < SLABS_LOOKED_AT &&
+           beyond < BEYOND_LOOKED_AT) {
+        beyond += !spw_shard_is_usable(shard, slot);
         if (state_of(shard, slot) != SPW_READY || !may_go(shard, slot, want))
             continue;
         bool is_of_class = spw_slab_class_at(shard, slot) == want->class;
@@ -396,9 +407,11 @@ enum spw_reserve_result spw_shard_give_slot(struct spw_shard *shard,
                                             uint64_t chunk_bytes, const uint64_t *protect,
                                             uint32_t *out_slot)
 {
-    struct want want = {spw_shard_lane(key->space), spw_slab_charge(shard, chunk_bytes), protect,
+    struct want want = {spw_shard_lane(key->space), spw_slab_charge(shard, chunk_bytes),
+                        room_bytes(shard), protect,
                         spw_slab_class_of(shard, key->space, chunk_bytes)};
-    uint32_t slot = want.class ? find_slot(shard, &want) : SPW_NO_SLOT_ID;
+    bool fits = want.class && want.bytes <= want.room_bytes;
+    uint32_t slot = fits ? find_slot(shard, &want) : SPW_NO_SLOT_ID;
     if (slot == SPW_NO_SLOT_ID || !make_room(shard, &want))
         return SPW_NO_SLOT;
     fill_slot(shard, slot, key, rank, chunk_bytes, want.class);
@@ -418,8 +431,8 @@ static bool has_room(struct spw_shard *shard, const struct want *want)
 
 bool spw_shard_slot_comes(struct spw_shard *shard, uint32_t space, uint64_t chunk_bytes)
 {
-    struct want want = {spw_shard_lane(space), spw_slab_charge(shard, chunk_bytes), NULL,
-                        spw_slab_class_of(shard, space, chunk_bytes)};
+    struct want want = {spw_shard_lane(space), spw_slab_charge(shard, chunk_bytes),
+                        room_bytes(shard), NULL, spw_slab_class_of(shard, space, chunk_bytes)};
     if (!has_room(shard, &want))
         return false;
     if (shard->pool->geometry.cell_shift == 0)

@@ -19,6 +19,7 @@
 #include "shm/crash_point.h"
 #include "tier/adopt.h"
 #include "tier/afresh.h"
+#include "tier/frontier.h"
 #include "tier/orphans.h"
 #include "tier/quarantine.h"
 #include "tier/shard_cold.h"
@@ -44,9 +45,14 @@ static void show_room(struct spw_shard *shard)
 {
     struct spw_tier_record *tier = &shard->feed->tier[SPW_TIER_HOST];
     uint32_t entries = spw_shard_resident(shard);
-    spw_store_relaxed(&tier->used_bytes, shard->slabs.charged_bytes);
+    uint64_t beyond = shard->frontier.beyond_bytes;
+    uint64_t capacity = (uint64_t)shard->capacity * shard->pool->geometry.slot_bytes;
+    if (shard->frontier.slots < shard->slots)
+        capacity = spw_frontier_room(shard, capacity) + beyond;
+    spw_store_relaxed(&tier->capacity_bytes, capacity);
+    spw_store_relaxed(&tier->used_bytes, shard->slabs.charged_bytes + beyond);
     spw_store_relaxed(&tier->entries, entries);
-    spw_store_relaxed(&tier->leased, entries - shard->evictable);
+    spw_store_relaxed(&tier->leased, entries - shard->evictable - shard->frontier.beyond);
     spw_store_relaxed(&tier->evictable, shard->evictable);
 }
 
@@ -103,7 +109,7 @@ void spw_shard_ready(struct spw_shard *shard, uint32_t slot)
     spw_shard_change(shard, &copy, SPW_READY, NULL);
     shard->filling--;
     if (!spw_shard_is_held(shard, slot))
-        spw_shard_evictable(shard, copy.chunk_bytes, true);
+        spw_shard_evictable(shard, slot, copy.chunk_bytes, true);
     shard->stored++;
 }
 
@@ -114,8 +120,8 @@ void spw_shard_retire(struct spw_shard *shard, uint32_t slot)
     if (copy.state == SPW_FILLING)
         shard->filling--;
     else if (!spw_shard_is_held(shard, slot))
-        spw_shard_evictable(shard, copy.chunk_bytes, false);
-    spw_shard_charge(shard, copy.space, copy.chunk_bytes, false);
+        spw_shard_evictable(shard, slot, copy.chunk_bytes, false);
+    spw_shard_charge(shard, slot, copy.space, copy.chunk_bytes, false);
     bool lost = spw_shard_cold_of(shard, slot) < 0;
     spw_shard_change(shard, &copy, SPW_RETIRED, NULL);
     spw_shard_unlist(shard, slot);
@@ -307,6 +313,9 @@ int spw_shard_open(const struct spw_shard_config *config, struct spw_shard **out
     shard->quarantine.now_ns = config->now_ns;
     shard->quarantine.time_ns = config->io_quarantine_ns;
     shard->quarantine.lingers = config->transfers_linger;
+    shard->frontier.ask = config->usable_slots;
+    shard->frontier.ctx = config->usable_ctx;
+    spw_frontier_init(shard);
     int rc = init_memory(shard, err);
     if (rc == 0)
         rc = init_shared(shard, config, err);
@@ -317,7 +326,6 @@ int spw_shard_open(const struct spw_shard_config *config, struct spw_shard **out
         return rc;
     }
     struct spw_tier_record *tier = &shard->feed->tier[SPW_TIER_HOST];
-    spw_store_relaxed(&tier->capacity_bytes, (uint64_t)shard->capacity * pool->geometry.slot_bytes);
     spw_store_relaxed(&tier->state, SPW_TIER_UP);
     show_room(shard);
     spw_fence_full(); /* [CM-1] entries found FREE before copying bits are read at hand-out */

@@ -46,6 +46,9 @@ struct spw_shard_config {
      * NULL: nobody wants to know */
     void (*evicting)(void *ctx, uint32_t slot);
     enum spw_evict_policy evict;
+    /* slots below this number may be handed out, as of now; only grows (tier/frontier.h). NULL: all */
+    uint32_t (*usable_slots)(void *ctx);
+    void *usable_ctx;
     /* does another worker of its rank have this chunk READY, so that one lost here isn't lost? The
      * chunk below under @id is worth less than its age says. Each may be NULL */
     bool (*elsewhere)(void *ctx, const struct spw_entry_copy *entry);

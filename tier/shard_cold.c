@@ -299,7 +299,7 @@ void spw_shard_release(struct spw_shard *shard, uint32_t slot)
     spw_shard_read_own(shard, slot, &entry);
     spw_order_add(&shard->recency, slot, spw_shard_lane(entry.space));
     if (entry.state == SPW_READY)
-        spw_shard_evictable(shard, entry.chunk_bytes, true);
+        spw_shard_evictable(shard, slot, entry.chunk_bytes, true);
 }
 
 uint32_t spw_shard_held(const struct spw_shard *shard)

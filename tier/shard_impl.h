@@ -38,6 +38,16 @@ struct spw_below {
     struct spw_slot_list held;
 };
 
+/* See tier/frontier.h. */
+struct spw_frontier {
+    uint32_t slots;  /* below it they may be handed out           */
+    uint32_t beyond; /* READY chunks from there on, and so many bytes */
+    uint64_t beyond_bytes;
+    uint64_t beyond_of[SPW_LANES]; /* of those, by lane */
+    uint32_t (*ask)(void *ctx);    /* or NULL */
+    void *ctx;
+};
+
 struct spw_shard {
     struct spw_pool *pool;
     struct spw_feed_head *feed;
@@ -52,6 +62,7 @@ struct spw_shard {
     struct spw_slot_list free;    /* a slot for each slab that is FREE as a whole */
     struct spw_slabs slabs;
     struct spw_quarantine quarantine;
+    struct spw_frontier frontier;
     struct spw_below below;
     enum spw_evict_policy evict;
     void (*evicting)(void *ctx, uint32_t slot);                       /* or NULL */
@@ -110,23 +121,38 @@ enum spw_reserve_result spw_shard_give_slot(struct spw_shard *shard,
  * FREE. */
 bool spw_shard_slot_comes(struct spw_shard *shard, uint32_t space, uint64_t chunk_bytes);
 
-/** A chunk of so many bytes came to or left the victims-to-be: READY and not held. */
-static inline void spw_shard_evictable(struct spw_shard *shard, uint64_t chunk_bytes, bool came)
+/** May @slot be handed out, as far as the frontier goes? */
+static inline bool spw_shard_is_usable(const struct spw_shard *shard, uint32_t slot)
 {
+    return slot < shard->frontier.slots;
+}
+
+/** The chunk in @slot came to or left the victims-to-be: READY and not held. */
+static inline void spw_shard_evictable(struct spw_shard *shard, uint32_t slot, uint64_t chunk_bytes,
+                                       bool came)
+{
+    if (!spw_shard_is_usable(shard, slot))
+        return;
     uint64_t bytes = spw_slab_charge(shard, chunk_bytes);
     shard->evictable += came ? 1u : -1u;
     shard->evictable_bytes += came ? bytes : -bytes;
 }
 
-/** A chunk of @space came to or left the FILLING and READY ones. */
-static inline void spw_shard_charge(struct spw_shard *shard, uint32_t space, uint64_t chunk_bytes,
-                                    bool came)
+/** The chunk of @space in @slot came to or left the FILLING and READY ones. */
+static inline void spw_shard_charge(struct spw_shard *shard, uint32_t slot, uint32_t space,
+                                    uint64_t chunk_bytes, bool came)
 {
+    bool usable = spw_shard_is_usable(shard, slot);
     uint64_t bytes = spw_slab_charge(shard, chunk_bytes);
     uint64_t *used = &shard->shares.used_bytes[spw_shard_lane(space)];
-    shard->slabs.charged_bytes += came ? bytes : -bytes;
-    *used += came ? bytes : -bytes;
-    spw_store_relaxed(&shard->feed->space_bytes[spw_shard_lane(space)], *used); /* to look at */
+    uint64_t *beyond = &shard->frontier.beyond_of[spw_shard_lane(space)];
+    *(usable ? &shard->slabs.charged_bytes : &shard->frontier.beyond_bytes) +=
+        came ? bytes : -bytes;
+    *(usable ? used : beyond) += came ? bytes : -bytes;
+    if (!usable)
+        shard->frontier.beyond += came ? 1u : -1u;
+    spw_store_relaxed(&shard->feed->space_bytes[spw_shard_lane(space)],
+                      *used + *beyond); /* to look at */
 }
 
 /** 0 or -ENOMEM. */

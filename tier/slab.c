@@ -135,12 +135,12 @@ static void join_class(struct spw_shard *shard, uint32_t slab, struct spw_slab_c
     class->slabs++;
 }
 
-/* List or unlist the FREE cells of a slab with a class. */
+/* List or unlist the FREE cells of a slab with a class; beyond the frontier none is listed. */
 static void list_cells(struct spw_shard *shard, uint32_t slab, bool add)
 {
     uint32_t first = slab << shift_of(shard);
     struct spw_slab_class *class = spw_slab_class_at(shard, first);
-    for (uint32_t i = 0; i < cells_of(shard, class); i++) {
+    for (uint32_t i = 0; spw_shard_is_usable(shard, first) && i < cells_of(shard, class); i++) {
         if (!is_free(shard, first + i))
             continue;
         if (add)
@@ -206,7 +206,8 @@ void spw_slab_give(struct spw_shard *shard, uint32_t slot)
     uint32_t slab = slot >> shift_of(shard), first = slab << shift_of(shard);
     struct spw_slab_class *class = spw_slab_class_at(shard, slot);
     bool leaves = shard->slabs.leaves[slab];
-    if (!leaves && slot - first < cells_of(shard, class))
+    bool usable = spw_shard_is_usable(shard, slot);
+    if (usable && !leaves && slot - first < cells_of(shard, class))
         spw_slot_list_add(&class->free, slot);
     assert(shard->slabs.used[slab] > 0);
     if (--shard->slabs.used[slab] != 0)
@@ -216,7 +217,17 @@ void spw_slab_give(struct spw_shard *shard, uint32_t slot)
     shard->slabs.leaves[slab] = false;
     class->slabs--;
     shard->slabs.class_of[slab] = SPW_NO_SLOT_ID;
-    spw_slot_list_add(&shard->free, first);
+    if (usable)
+        spw_slot_list_add(&shard->free, first);
+}
+
+void spw_slab_passed(struct spw_shard *shard, uint32_t first)
+{
+    uint32_t slab = first >> shift_of(shard);
+    if (shard->slabs.used[slab] == 0)
+        spw_slot_list_add(&shard->free, first);
+    else
+        list_cells(shard, slab, true);
 }
 
 /* ---- adoption -------------------------------------------------------------------------------- */
@@ -282,11 +293,12 @@ void spw_slabs_adopt(struct spw_shard *shard)
             slabs->used[slab] += !is_free(shard, slot);
             if (!is_ready(shard, slot))
                 continue;
-            spw_shard_charge(shard, space_at(shard, slot), bytes_at(shard, slot), true);
-            spw_shard_evictable(shard, bytes_at(shard, slot), true);
+            spw_shard_charge(shard, slot, space_at(shard, slot), bytes_at(shard, slot), true);
+            spw_shard_evictable(shard, slot, bytes_at(shard, slot), true);
         }
         if (slabs->used[slab] == 0) {
-            spw_slot_list_add(&shard->free, first);
+            if (spw_shard_is_usable(shard, first))
+                spw_slot_list_add(&shard->free, first);
             continue;
         }
         /* there is a class: each READY size is that of a group of a space */

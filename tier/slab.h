@@ -27,7 +27,7 @@ struct spw_slabs {
     bool *leaves;       /* a slab: goes as a whole, none of its slots is handed out before that */
     struct spw_slab_class *class;
     uint32_t slabs;
-    uint64_t charged_bytes; /* of FILLING and READY chunks */
+    uint64_t charged_bytes; /* of FILLING and READY chunks, below the frontier */
 };
 
 /** 0 or -ENOMEM. */
@@ -46,6 +46,8 @@ uint32_t spw_slab_find(const struct spw_shard *shard, const struct spw_slab_clas
 void spw_slab_take(struct spw_shard *shard, uint32_t slot, struct spw_slab_class *class);
 /** All of @slot's slab is RETIRED or FREE, and becomes a slab without a class. */
 void spw_slab_leave(struct spw_shard *shard, uint32_t slot);
+/** The frontier has passed the slab that begins with @first: what is FREE there may be handed out. */
+void spw_slab_passed(struct spw_shard *shard, uint32_t first);
 /** RETIRED @slot is FREE now and in no list. */
 void spw_slab_give(struct spw_shard *shard, uint32_t slot);
 /** The class for chunks of @space of so many bytes; NULL: there are as many as can be. */

@@ -48,6 +48,8 @@ static int open_parts(struct spw_worker *worker, struct spw_error *err)
         .transfers_linger = config->transfers_linger,
         .evicting = config->open_cold ? spw_worker_down_evicting : NULL,
         .evict = config->evict,
+        .usable_slots = config->usable_slots,
+        .usable_ctx = config->usable_ctx,
         .elsewhere = spw_worker_has_elsewhere,
         .demote_below = config->open_cold ? spw_worker_cold_demote : NULL};
     uint64_t jobs = (uint64_t)geometry->clients * config->client_jobs_max;

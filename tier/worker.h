@@ -45,6 +45,9 @@ struct spw_worker_config {
     uint64_t drain_limit_ns;   /* copies still wanted after a stop       */
     uint64_t io_quarantine_ns; /* how long a dead worker's transfers may go on */
     bool transfers_linger;     /* the copier's outlive this process; see tier/quarantine.h */
+    /* Slots of the shard below this number may be handed out, as of now; only grows. NULL: all */
+    uint32_t (*usable_slots)(void *ctx);
+    void *usable_ctx;
     enum spw_evict_policy evict;   /* who goes to make room in the shard */
     uint64_t (*now_ns)(void *ctx); /* CLOCK_MONOTONIC, or a test's clock     */
     void *clock_ctx;

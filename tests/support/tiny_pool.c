@@ -125,6 +125,8 @@ struct spw_shard *tiny_shard_open(struct tiny_pool *tiny, uint32_t k)
                                       .io_quarantine_ns = tiny->io_quarantine_ns,
                                       .transfers_linger = tiny->transfers_linger,
                                       .evict = tiny->evict,
+                                      .usable_slots = tiny->usable_slots,
+                                      .usable_ctx = tiny,
                                       .evicting = tiny->evicting};
     struct spw_shard *shard = NULL;
     return spw_shard_open(&config, &shard, NULL) == 0 ? shard : NULL;

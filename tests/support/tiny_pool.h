@@ -23,6 +23,7 @@ struct tiny_pool {
     bool transfers_linger;
     enum spw_evict_policy evict;
     void (*evicting)(void *ctx, uint32_t slot);
+    uint32_t (*usable_slots)(void *ctx); /* @ctx is this; NULL: all */
     void *memory;
     uint64_t bytes;
 };
