@@ -16,6 +16,7 @@ struct flight {
     CUevent event;
     uint32_t *blocks_seen; /* SPW_CHUNK_BLOCKS_MAX of them, pinned */
     int status;            /* of its end, whatever its event says  */
+    bool pinned;           /* its slot was said to be              */
 };
 
 struct stream {
@@ -49,6 +50,9 @@ static int take_error(struct spw_copier *copier, CUresult result)
 
 static int cuda_health(struct spw_copier *copier)
 {
+    const struct spw_cuda_copier_config *config = &copier->config;
+    if (config->memory_health && config->memory_health(config->ctx) == -ENODEV)
+        copier->lost = true;
     return copier->lost ? -ENODEV : 0;
 }
 
@@ -77,6 +81,7 @@ static CUresult move_registered(struct spw_copier *copier, const struct spw_copy
         .slot = copy->slot,
         .pinned = !config->is_pinned || config->is_pinned(config->ctx, copy->slot, bytes),
     };
+    flight->pinned = move.pinned;
     if (!move.pinned && config->unpinned)
         spw_add_own(config->unpinned, 1);
     return spw_mover_queue(&copier->mover, &move, group->planes_there != 0, stream);
@@ -91,6 +96,7 @@ static int cuda_submit(struct spw_copier *copier, const struct spw_copy *copy)
         return -EAGAIN;
     struct flight *flight = flight_at(stream, stream->count);
     CUresult result = CUDA_SUCCESS;
+    flight->pinned = false;
     if (copy->kv) /* in host memory, of tools: this thread moves it, now */
         spw_host_copy_pieces(copy);
     else
@@ -136,6 +142,8 @@ static int cuda_poll(struct spw_copier *copier, uint64_t now_ns, struct spw_copy
                 break;
             if (copier->lost && flight->status == 0)
                 flight->status = -EIO;
+            if (flight->pinned && copier->config.pinned_ended)
+                copier->config.pinned_ended(copier->config.ctx);
             out[ended++] = (struct spw_copy_end){.tag = flight->tag, .status = flight->status};
             stream->head = (stream->head + 1) % stream->limit;
             stream->count--;

@@ -24,6 +24,10 @@ struct spw_cuda_copier_config {
     /* Is this memory pinned? NULL: all is. What isn't is copied piece by piece, which the driver
      * stages, and counted in *unpinned (may be NULL) */
     bool (*is_pinned)(void *ctx, const void *start, uint64_t bytes);
+    /* A copy for which it said yes has ended; NULL: nobody wants to know */
+    void (*pinned_ended)(void *ctx);
+    /* NULL, or -ENODEV for good: the device was lost where the copier doesn't see it */
+    int (*memory_health)(void *ctx);
     void *ctx;
     spw_atomic64 *unpinned;
 };

@@ -242,7 +242,7 @@ static void touch_piece(struct attempt *attempt, uint8_t *start, uint64_t bytes)
                                      .go_on = go_on,
                                      .touch = pin->config.touch ? touch_own_way : NULL,
                                      .ctx = attempt};
-    int status = spw_touch(&touch, start, bytes);
+    int status = spw_touch_pages(&touch, start, bytes);
     if (attempt->status == 0)
         attempt->status = status;
     if (status == 0)

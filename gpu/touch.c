@@ -119,7 +119,7 @@ static uint32_t cut(const struct spw_touch_config *config, uint8_t *start, uint6
     return count;
 }
 
-int spw_touch(const struct spw_touch_config *config, uint8_t *start, uint64_t bytes)
+int spw_touch_pages(const struct spw_touch_config *config, uint8_t *start, uint64_t bytes)
 {
     struct share share[SPW_TOUCH_THREADS_MAX];
     spw_atomic32 stop = 0;

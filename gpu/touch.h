@@ -32,6 +32,6 @@ struct spw_touch_config {
  * are done without. 0; -ECANCELED go_on said so; else what the first touch that failed gave: a page
  * that can't be had.
  */
-int spw_touch(const struct spw_touch_config *config, uint8_t *start, uint64_t bytes);
+int spw_touch_pages(const struct spw_touch_config *config, uint8_t *start, uint64_t bytes);
 
 #endif

@@ -52,6 +52,7 @@
     X(kv_refused, "registrations refused")                                                         \
     X(fences_waited, "runs whose fence had not fired when they were taken")                        \
     X(fences_late, "of these, fence not fired within the limit")                                   \
+    X(touched_bytes, "payload bytes faulted in before they are pinned, by the worker that runs")   \
     X(copies_unpinned, "copies by the GPU from or to memory that is not pinned")                   \
     X(cold_wanted, "chunks that were to go down")                                                  \
     X(cold_written, "chunks written below")                                                        \

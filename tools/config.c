@@ -20,6 +20,7 @@ static const char *const huge_pages_names[] = {"auto", "always", "never", NULL};
 
 static const char *const evict_names[] = {"lru", "fifo", NULL};
 static const char *const copier_names[] = {"auto", "cuda", "host", NULL};
+static const char *const pin_names[] = {"relaxed", "strict", "never", NULL};
 static const char *const nvme_write_names[] = {"through", "back", NULL};
 static const char *const nvme_engine_names[] = {"auto", "uring", "threads", NULL};
 static const char *const nvme_direct_names[] = {"auto", "never", NULL};
@@ -75,6 +76,14 @@ static const struct spw_option table[] = {
      NULL, NULL, "the driver's library, by default libcuda.so.1 where the loader finds it"},
     {"gpu-kernel-below", "copier", SPW_OPTION_BYTES, FIELD(gpu_kernel_below), 0, 1ull << 30, NULL,
      "32KiB", "pieces of KV up to this size are moved by a kernel, 0 for never"},
+    {"pin", "copier", SPW_OPTION_CHOICE, FIELD(pin), 0, 0, pin_names, "relaxed",
+     "pin payload for GPUs: strict, in all workers or the pool ends; relaxed, in all or in none; "
+     "never"},
+    {"pin-limit", "copier", SPW_OPTION_DURATION, FIELD(pin_limit_ns), 1000000,
+     24 * 3600 * SECOND_NS, NULL, "10min",
+     "how long pinning may take in each worker, from its start"},
+    {"pin-piece", "copier", SPW_OPTION_BYTES, FIELD(pin_piece), 4096, 1ull << 30, NULL, "1GiB",
+     "bytes that one call pins at most, but one chunk-bytes at least"},
     {"gpu-restarts", "copier", SPW_OPTION_COUNT, FIELD(gpu_restarts), 0, 1000, NULL, "5",
      "restarts of a worker whose GPU fails, before it is out of service; 10 minutes without "
      "failure start the count anew"},

@@ -30,6 +30,8 @@ enum spw_config_huge_pages { SPW_HUGE_PAGES_AUTO, SPW_HUGE_PAGES_ALWAYS, SPW_HUG
 enum spw_config_evict { SPW_EVICT_LRU, SPW_EVICT_FIFO };
 /** Who moves chunks: the GPU where there is one, or else this host's processor. */
 enum spw_config_copier { SPW_CONFIG_COPIER_AUTO, SPW_CONFIG_COPIER_CUDA, SPW_CONFIG_COPIER_HOST };
+/** Whether payload is pinned for GPUs; strict: in all workers, or the pool ends. */
+enum spw_config_pin { SPW_CONFIG_PIN_RELAXED, SPW_CONFIG_PIN_STRICT, SPW_CONFIG_PIN_NEVER };
 enum spw_config_nvme_write { SPW_NVME_WRITE_THROUGH, SPW_NVME_WRITE_BACK };
 enum spw_config_nvme_checksum {
     SPW_NVME_CHECKSUM_DOWN,
@@ -60,6 +62,9 @@ struct spw_config {
     uint64_t copier;           /* enum spw_config_copier */
     char cuda_library[256];    /* of the driver, "": wherever the loader finds libcuda.so.1 */
     uint64_t gpu_kernel_below; /* bytes of a piece up to which a kernel gathers, 0: never */
+    uint64_t pin;              /* enum spw_config_pin */
+    uint64_t pin_limit_ns;     /* for all of a worker's shard */
+    uint64_t pin_piece;        /* bytes of one registration at most */
     uint64_t gpu_restarts;     /* of a worker whose GPU fails, before it is given up */
 
     uint64_t store_rate; /* nominal bytes a second a worker, 0: not limited */

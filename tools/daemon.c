@@ -23,6 +23,7 @@
 #include "tools/log.h"
 #include "tools/mail.h"
 #include "tools/pages.h"
+#include "tools/pin_watch.h"
 #include "tools/plan.h"
 #include "tools/warm.h"
 
@@ -50,6 +51,7 @@ struct worker_process {
     bool given_up; /* its GPU failed too often */
     struct spw_gpu_faults faults;
     struct spw_below_watch below;
+    struct spw_pin_watch pin;
 };
 
 struct daemon {
@@ -65,6 +67,7 @@ struct daemon {
     bool name_lost; /* the lock object is no longer ours: the pool can't go on */
     const struct spw_pool_config *pool_config;
     uint64_t look_ns; /* at clients' objects next */
+    bool unpinned;    /* a worker could not pin, and all had to */
     bool told_copier; /* who copies, as far as it is the same for all */
 };
 
@@ -110,6 +113,7 @@ static int start_worker(struct daemon *daemon, uint32_t k)
     worker->passes_before = spw_load_relaxed(&daemon->pool.feed[k]->passes);
     worker->incarnation_before = spw_load_acquire(&daemon->pool.feed[k]->incarnation);
     worker->started_ns = spw_monotonic_ns();
+    spw_pin_watch_start(&worker->pin);
     spw_below_watch_start(&worker->below, daemon->pool.feed[k], worker->started_ns);
     int status = spawn_blocked(&worker->pid, argv);
     if (status) {
@@ -237,6 +241,35 @@ static bool watch_below(struct daemon *daemon)
         if (daemon->worker[k].up)
             reads |= spw_below_watch_look(&daemon->worker[k].below, k, daemon->pool.feed[k], now);
     return reads;
+}
+
+/* Pinned in all workers or in none: one that could not decides for all. */
+static void refused_pinning(struct daemon *daemon, uint32_t k)
+{
+    struct spw_ctl *ctl = daemon->pool.ctl;
+    const struct spw_feed_head *feed = daemon->pool.feed[k];
+    char name[SPW_GPU_NAME_BYTES], text[SPW_GPU_WORDS_BYTES];
+    spw_gpu_words_name(feed, k, name);
+    spw_gpu_words_text(feed, text);
+    if (daemon->config->pin == SPW_CONFIG_PIN_STRICT) {
+        spw_log(SPW_LOG_ERROR,
+                "%s: %s; start with --pin relaxed to go on without, or a longer --pin-limit", name,
+                text);
+        daemon->unpinned = true;
+    } else if (spw_load_relaxed(&ctl->pinning) != SPW_PINNING_OFF) {
+        spw_log(SPW_LOG_WARNING, "%s: %s; all workers go on with memory that isn't pinned", name,
+                text);
+        spw_store_relaxed(&ctl->pinning, SPW_PINNING_OFF); /* workers look now and then */
+    }
+}
+
+static void watch_pinning(struct daemon *daemon)
+{
+    uint64_t now = spw_monotonic_ns();
+    for (uint32_t k = 0; k < daemon->pool.geometry.workers; k++)
+        if (daemon->worker[k].up &&
+            spw_pin_watch_look(&daemon->worker[k].pin, k, daemon->pool.feed[k], now))
+            refused_pinning(daemon, k);
 }
 
 /* Every worker is up, or given up. */
@@ -474,7 +507,8 @@ static void become_ready(struct daemon *daemon)
 static void serve(struct daemon *daemon)
 {
     bool ready = false;
-    while (!*daemon->stop && !daemon->stop_asked && !daemon->name_lost && !none_left(daemon)) {
+    while (!*daemon->stop && !daemon->stop_asked && !daemon->name_lost && !daemon->unpinned &&
+           !none_left(daemon)) {
         for (uint32_t k = 0; k < daemon->pool.geometry.workers; k++)
             notice_up(daemon, k);
         if (!ready && all_up(daemon)) {
@@ -487,6 +521,7 @@ static void serve(struct daemon *daemon)
         restart_due(daemon);
         spw_log_tick();
         count_round(daemon->pool.ctl);
+        watch_pinning(daemon);
         bool reads = watch_below(daemon);
         sleep_on_mail(daemon, !all_up(daemon) ? START_TICK_NS : reads ? READ_TICK_NS : TICK_NS);
     }
@@ -524,13 +559,15 @@ int spw_daemon_run(const struct spw_config *config, char *const *argv, volatile 
         spw_pool_detach(&daemon->pool);
         goto out;
     }
+    if (config->pin == SPW_CONFIG_PIN_NEVER)
+        spw_store_relaxed(&daemon->pool.ctl->pinning, SPW_PINNING_OFF);
     start_workers(daemon);
     serve(daemon);
     spw_log(SPW_LOG_NOTICE, "stopping");
     bool useless = none_left(daemon);
     if (useless)
         spw_log(SPW_LOG_ERROR, "no worker is left");
-    result = stop_workers(daemon) || daemon->name_lost || useless;
+    result = stop_workers(daemon) || daemon->name_lost || daemon->unpinned || useless;
     if (config->on_stop == SPW_ON_STOP_REMOVE && spw_pool_unlink(&daemon->pool, &err)) {
         spw_log(SPW_LOG_ERROR, "%s", err.text);
         result = 1;

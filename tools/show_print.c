@@ -6,6 +6,7 @@
 #include "tools/look.h"
 #include "tools/plan.h"
 #include "tools/show.h"
+#include "tools/show_gpu.h"
 
 static const char *phase_name(uint32_t phase)
 {
@@ -129,6 +130,7 @@ void spw_show_print_text(const struct spw_pool *pool, const struct spw_show_view
     }
     putchar('\n');
     spw_tiers_print(&view->tiers);
+    spw_show_gpu_text(pool);
     print_streams(geometry->workers, view);
     if (view->clients)
         printf("\n%6s %10s %12s %8s %10s %10s %12s  %s\n", "client", "pid", "step", "in step",
@@ -162,20 +164,21 @@ static json_t *stream_json(const struct spw_show_worker *worker)
                      "stalled", worker->stalled);
 }
 
-static json_t *worker_json(uint32_t k, const struct spw_show_worker *worker)
+static json_t *worker_json(const struct spw_pool *pool, uint32_t k,
+                           const struct spw_show_worker *worker)
 {
     json_t *counters = json_object();
     for (uint32_t i = 0; i < SPW_WORKER_COUNTER_COUNT; i++)
         json_object_set_new(counters, spw_worker_counter_name(i),
                             json_integer((json_int_t)worker->counter[i]));
-    return json_pack("{s:i, s:s, s:b, s:I, s:I, s:I, s:i, s:i, s:i, s:I, s:I, s:o, s:o}", "worker",
-                     (int)k, "state", worker_word(worker), "out_of_service", worker->out_of_service,
-                     "incarnation", (json_int_t)worker->incarnation, "pid", (json_int_t)worker->pid,
-                     "restarts", (json_int_t)worker->restarts, "ready", (int)worker->ready,
-                     "filling", (int)worker->filling, "retired", (int)worker->retired, "bytes_done",
-                     (json_int_t)worker->stream.done_bytes, "bytes_queued",
-                     (json_int_t)worker->stream.queued_bytes, "stream", stream_json(worker),
-                     "counters", counters);
+    return json_pack(
+        "{s:i, s:s, s:b, s:I, s:I, s:I, s:i, s:i, s:i, s:I, s:I, s:o, s:o, s:o}", "worker", (int)k,
+        "state", worker_word(worker), "out_of_service", worker->out_of_service, "incarnation",
+        (json_int_t)worker->incarnation, "pid", (json_int_t)worker->pid, "restarts",
+        (json_int_t)worker->restarts, "ready", (int)worker->ready, "filling", (int)worker->filling,
+        "retired", (int)worker->retired, "bytes_done", (json_int_t)worker->stream.done_bytes,
+        "bytes_queued", (json_int_t)worker->stream.queued_bytes, "stream", stream_json(worker),
+        "copies", spw_show_gpu_json(pool, k), "counters", counters);
 }
 
 static json_t *waits_json(const struct spw_show_client *client)
@@ -241,19 +244,20 @@ void spw_show_print_json(const struct spw_pool *pool, const struct spw_show_view
 {
     json_t *workers = json_array(), *clients = json_array();
     for (uint32_t k = 0; k < pool->geometry.workers; k++)
-        json_array_append_new(workers, worker_json(k, &view->worker[k]));
+        json_array_append_new(workers, worker_json(pool, k, &view->worker[k]));
     for (uint32_t i = 0; i < view->clients; i++)
         json_array_append_new(clients, client_json(&view->client[i]));
     json_t *root = json_pack(
-        "{s:i, s:s, s:s, s:b, s:b, s:I, s:I, s:I, s:o, s:o, s:i, s:i, s:i, s:o, s:o, s:o, s:o}",
+        "{s:i, s:s, s:s, s:b, s:b, s:I, s:I, s:I, s:o, s:o, s:i, s:i, s:i, s:i, s:o, s:o, s:o, "
+        "s:o}",
         "schema", 1, "pool", pool->path.name, "phase", phase_name(view->phase), "daemon_alive",
         view->daemon_alive, "daemon_responds", view->daemon_alive && view->daemon_moves,
         "daemon_pid", (json_int_t)view->daemon_pid, "updated_ns", (json_int_t)view->updated_ns,
         "huge_pages", (json_int_t)view->totals.huge_bytes, "totals", totals_json(&view->totals),
         "warnings", warnings_json(view), "capacity_chunks", (int)pool->geometry.capacity_chunks,
-        "chunk_bytes", (int)pool->geometry.slot_bytes, "spaces", (int)view->spaces, "tiers",
-        spw_tiers_json(&view->tiers), "memory", memory_json(&pool->geometry), "workers", workers,
-        "clients", clients);
+        "chunk_bytes", (int)pool->geometry.slot_bytes, "spaces", (int)view->spaces, "pinned",
+        (int)spw_show_gpu_pinned(pool), "tiers", spw_tiers_json(&view->tiers), "memory",
+        memory_json(&pool->geometry), "workers", workers, "clients", clients);
     json_dumpf(root, stdout, JSON_INDENT(1));
     putchar('\n');
     fflush(stdout); /* whole, before warnings that go elsewhere */

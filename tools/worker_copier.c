@@ -28,22 +28,69 @@ static int open_host(const struct spw_config *config, struct spw_copier_handle *
     return status < 0 ? spw_fail(err, status, "the host copier can't be opened") : 0;
 }
 
-/* Payload isn't registered with the driver yet: it stages each copy. */
 static bool is_pinned(void *ctx, const void *start, uint64_t bytes)
 {
-    return false;
+    return spw_pin_use(ctx, start, bytes);
+}
+
+static void pinned_ended(void *ctx)
+{
+    spw_pin_done(ctx);
+}
+
+static int memory_health(void *ctx)
+{
+    return spw_pin_health(ctx);
+}
+
+static void say(void *ctx, const char *words)
+{
+    struct spw_feed_head *feed = ctx;
+    spw_text_store(feed->gpu_text, SPW_GPU_TEXT_WORDS, words);
+}
+
+/* Begin to pin this worker's shard, and what it copies of others'. */
+static int open_pin(const struct spw_config *config, struct spw_pool *pool, uint32_t k,
+                    struct spw_gpu *gpu, struct spw_pin **out_pin, struct spw_error *err)
+{
+    const struct spw_geometry *geometry = &pool->geometry;
+    struct spw_feed_head *feed = pool->feed[k];
+    struct spw_pin_config pin = {
+        .backend = spw_pin_driver(gpu),
+        .shards = geometry->workers,
+        .k = k,
+        .slot_bytes = geometry->slot_bytes,
+        .cell_shift = geometry->cell_shift,
+        .piece_bytes = config->pin_piece,
+        .limit_ns = config->pin_limit_ns,
+        .lock_fd = pool->lock_fd,
+        .pinning = &pool->ctl->pinning,
+        .record = &feed->gpu,
+        .touched = &feed->counter[SPW_WORKER_touched_bytes],
+        .say = say,
+        .ctx = feed,
+    };
+    for (uint32_t s = 0; s < geometry->workers; s++)
+        pin.memory[s] = (struct spw_pin_memory){
+            pool->data[s],
+            (uint64_t)(geometry->slots >> geometry->cell_shift) * geometry->slot_bytes};
+    return spw_pin_open(&pin, out_pin, err);
 }
 
 /* A copy on its way is not overtaken any more: few at a time, and enough to keep the engine busy. */
 static int open_gpu(const struct spw_config *config, struct spw_feed_head *feed,
-                    struct spw_gpu *gpu, struct spw_copier_handle *out, struct spw_error *err)
+                    const struct spw_worker_copier *copier, struct spw_copier_handle *out,
+                    struct spw_error *err)
 {
     struct spw_cuda_copier_config cuda = {
-        .gpu = gpu,
+        .gpu = copier->gpu,
         .in_flight = {IN_FLIGHT, IN_FLIGHT},
         .kernel_below_bytes = (uint32_t)config->gpu_kernel_below,
         .record = &feed->gpu,
         .is_pinned = is_pinned,
+        .pinned_ended = pinned_ended,
+        .memory_health = memory_health,
+        .ctx = copier->pin,
         .unpinned = &feed->counter[SPW_WORKER_copies_unpinned],
     };
     return spw_cuda_copier_open(&cuda, out, err);
@@ -93,8 +140,11 @@ int spw_worker_copier_open(const struct spw_config *config, struct spw_pool *poo
             status = 0;
         }
     }
+    spw_store_relaxed(&feed->gpu.pin_state, SPW_PIN_NONE); /* a predecessor's */
+    if (status == 0 && copier.gpu)
+        status = open_pin(config, pool, k, copier.gpu, &copier.pin, err);
     if (status == 0)
-        status = copier.gpu ? open_gpu(config, feed, copier.gpu, &copier.handle, err)
+        status = copier.gpu ? open_gpu(config, feed, &copier, &copier.handle, err)
                             : open_host(config, &copier.handle, err);
     if (status < 0) {
         spw_worker_copier_close(&copier);
@@ -109,5 +159,6 @@ void spw_worker_copier_close(struct spw_worker_copier *copier)
 {
     if (copier->handle.ops)
         copier->handle.ops->close(copier->handle.copier);
+    spw_pin_close(copier->pin);
     spw_gpu_close(copier->gpu);
 }

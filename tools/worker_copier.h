@@ -8,12 +8,14 @@
  *   pairs     [GR-1] the record of a worker's GPU before its kind -> whoever looks for a GPU
  */
 #include "gpu/gpu.h"
+#include "gpu/pin.h"
 #include "shm/pool.h"
 #include "tier/copier.h"
 #include "tools/config.h"
 
 struct spw_worker_copier {
     struct spw_gpu *gpu; /* NULL: the host copies */
+    struct spw_pin *pin; /* likewise              */
     struct spw_copier_handle handle;
 };
 

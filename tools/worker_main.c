@@ -58,6 +58,8 @@ static int run(const struct spw_config *config, struct spw_pool *pool, uint32_t 
         .drain_limit_ns = config->drain_limit_ns,
         .io_quarantine_ns = config->io_quarantine_ns,
         .transfers_linger = false, /* a host copier's end with its process */
+        .usable_slots = copier.pin ? spw_pin_usable_slots : NULL,
+        .usable_ctx = copier.pin,
         .evict = config->evict == SPW_EVICT_FIFO ? SPW_EVICT_BY_AGE : SPW_EVICT_BY_USE,
         .now_ns = now_ns,
     };

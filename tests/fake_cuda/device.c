@@ -264,7 +264,8 @@ FAKE(DeviceGetAttribute)(int *out, CUdevice_attribute attribute, CUdevice which)
     CUresult code = enter_device("DeviceGetAttribute", which);
     if (code == CUDA_SUCCESS)
         *out = attribute == CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING ||
-               attribute == CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED;
+               attribute == CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED ||
+               attribute == CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED;
     return code;
 }
 

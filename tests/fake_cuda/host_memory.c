@@ -1,6 +1,7 @@
 /* Registered host memory: ranges that don't overlap, with the limits of real drivers. */
 #include <fcntl.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <time.h>
@@ -29,9 +30,9 @@ static bool is_mapped(const void *start, size_t bytes)
 }
 
 /* Registering takes its time; where a host is said to be such, one at a time can. */
-static CUresult take_time(size_t bytes)
+static CUresult take_time(size_t bytes, unsigned flags)
 {
-    const char *turn = fake_env("FAKE_CUDA_TURN");
+    const char *turn = flags & CU_MEMHOSTREGISTER_PORTABLE ? fake_env("FAKE_CUDA_TURN") : NULL;
     int fd = turn ? open(turn, O_RDWR | O_CREAT | O_CLOEXEC, 0600) : -1;
     if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) < 0) {
         close(fd);
@@ -64,15 +65,18 @@ FAKE(MemHostRegister)(void *start, size_t bytes, unsigned flags)
 {
     CUresult code = fake_enter("MemHostRegister", true);
     uint64_t cap = spw_load_relaxed(&fake.registration_cap);
+    const char *without = fake_env("FAKE_CUDA_UNPINNABLE");
     if (code != CUDA_SUCCESS)
         return code;
+    if (without && flags & CU_MEMHOSTREGISTER_PORTABLE && atoi(without) == fake_device_current())
+        return CUDA_ERROR_OUT_OF_MEMORY;
     if (!start || bytes == 0 || flags & ~(unsigned)FLAGS)
         return CUDA_ERROR_INVALID_VALUE;
     if (bytes >= NEVER || (cap && bytes > cap))
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (!is_mapped(start, bytes))
         return CUDA_ERROR_INVALID_VALUE;
-    code = take_time(bytes);
+    code = take_time(bytes, flags);
     pthread_mutex_lock(&lock);
     if (code == CUDA_SUCCESS)
         code = add(start, bytes);

@@ -231,7 +231,9 @@ Test(process_gpu, CU_5_a_gpu_that_keeps_failing_is_given_up_and_the_other_goes_o
     int first, status;
     /* each worker fails after some 30 rounds; the other one gets fewer */
     setenv("FAKE_CUDA_FAULTS", "copy:400-:700", 1);
+    setenv("FAKE_CUDA_HIDE", "cuLaunchKernel", 1); /* piece by piece */
     start(2, "--gpu-restarts", "2");
+    unsetenv("FAKE_CUDA_HIDE");
     unsetenv("FAKE_CUDA_FAULTS");
     pid_t pid = spawn_engine("until-lost", &first);
     cr_expect(proc_reads_line(first, "lost"), "its runs fail, they don't hang");
@@ -248,6 +250,100 @@ Test(process_gpu, CU_5_a_gpu_that_keeps_failing_is_given_up_and_the_other_goes_o
     cr_expect(strstr(stat, "1 of 2 workers out of service, worker 0 first"), "%s", stat);
     cr_expect(strstr(stat, "\"out_of_service\": true"));
     close(first);
+    finish();
+}
+
+/* ---- pinning ---------------------------------------------------------------------------------- */
+
+static uint64_t pin_state(uint32_t k)
+{
+    return spw_load_acquire(&pool.seen->feed[k]->gpu.pin_state);
+}
+
+static bool await_pinning(uint32_t k, uint64_t state)
+{
+    for (uint64_t until = proc_now_ms() + 10000; pin_state(k) != state && proc_now_ms() < until;)
+        usleep(1000);
+    return pin_state(k) == state;
+}
+
+static const char *stat_words(void)
+{
+    static char out[16384];
+    cr_expect_eq(proc_spillway(&pool, "stat", false, out, sizeof out), 0);
+    return out;
+}
+
+Test(process_gpu, CU_2_two_workers_pin_one_at_a_time_and_each_piece_is_copied)
+{
+    char out[512], dir[SUPPORT_PATH_BYTES], turn[SUPPORT_PATH_BYTES + 8];
+    cr_assert_eq(support_shm_dir(dir), 0);
+    snprintf(turn, sizeof turn, "%s/turn", dir);
+    setenv("FAKE_CUDA_TURN", turn, 1);
+    start(2, "--pin-piece", "4KiB"); /* each chunk's slot lies between two seams */
+    cr_expect(await_pinning(0, SPW_PIN_DONE));
+    cr_expect(await_pinning(1, SPW_PIN_DONE));
+    cr_expect(strstr(stat_words(), "pinned: 2 of 2"), "%s", stat_words());
+    cr_expect_eq(engine("0", "rounds", "5", out, sizeof out), 0, "%s", out);
+    cr_expect_eq(engine("1", "rounds", "5", out, sizeof out), 0, "%s", out);
+    cr_expect_eq(proc_count(&pool, 0, SPW_WORKER_copies_unpinned), 0);
+    cr_expect(proc_said(&pool, "MiB pinned in"));
+    finish();
+    support_remove_dir(dir);
+}
+
+Test(process_gpu, CU_2_relaxed_one_that_cannot_pin_leaves_all_unpinned_with_one_warning)
+{
+    char out[512];
+    setenv("FAKE_CUDA_UNPINNABLE", "1", 1);
+    start(2, "--pin", "relaxed");
+    unsetenv("FAKE_CUDA_UNPINNABLE"); /* not for the engine */
+    cr_expect(await_pinning(1, SPW_PIN_REFUSED));
+    cr_expect(await_pinning(0, SPW_PIN_NONE));
+    cr_expect_eq(spw_load_relaxed(&pool.seen->feed[0]->gpu.pinned_bytes), 0);
+    cr_expect_eq(spw_load_relaxed(&pool.seen->ctl->pinning), SPW_PINNING_OFF);
+    cr_expect(proc_said(&pool, "gpu1 (" B ", 0000:90:00.0): memory can't be pinned at offset 0: "
+                               "CUDA_ERROR_OUT_OF_MEMORY"),
+              "%s", pool.words);
+    const char *first = strstr(pool.words, "can't be pinned");
+    cr_expect(first && !strstr(first + 1, "can't be pinned"), "said once");
+    cr_expect(strstr(stat_words(), "pinned: 0 of 2"), "%s", stat_words());
+    cr_expect_eq(engine("0", "rounds", "5", out, sizeof out), 0, "%s", out);
+    cr_expect_eq(engine("1", "rounds", "5", out, sizeof out), 0, "%s", out);
+    cr_expect_neq(proc_count(&pool, 0, SPW_WORKER_copies_unpinned), 0);
+    uint64_t before = proc_incarnation(&pool, 0);
+    proc_signal_worker(&pool, 0, SIGKILL);
+    cr_assert(proc_await_successor(&pool, 0, before));
+    cr_expect_eq(pin_state(0), SPW_PIN_NONE, "the next worker keeps to it");
+    finish();
+}
+
+Test(process_gpu, CU_2_strict_one_that_cannot_pin_ends_the_pool_and_is_named)
+{
+    struct proc_config config = {
+        .workers = 2,
+        .chunk_bytes = 4096,
+        .listen = true,
+        .more = {"--copier", "cuda", "--cuda-library", FAKE_CUDA, "--pin", "strict"}};
+    setenv("FAKE_CUDA_DEVICES", A "@0000:10:00.0," B "@0000:90:00.0", 1);
+    setenv("FAKE_CUDA_UNPINNABLE", "1", 1);
+    proc_open(&pool, &config);
+    proc_spawn(&pool);
+    cr_expect_eq(support_wait(pool.daemon, 10000), 1);
+    pool.daemon = 0;
+    cr_expect(proc_said(&pool, "gpu1 (" B ", 0000:90:00.0): memory can't be pinned at offset 0: "
+                               "CUDA_ERROR_OUT_OF_MEMORY; 0 of "),
+              "%s", pool.words);
+    proc_close(&pool);
+}
+
+Test(process_gpu, never_means_that_nothing_is_pinned_or_said)
+{
+    char out[512];
+    start(1, "--pin", "never");
+    cr_expect_eq(engine("0", "rounds", "5", out, sizeof out), 0, "%s", out);
+    cr_expect_eq(pin_state(0), SPW_PIN_NONE);
+    cr_expect(!strstr(pool.words, "pinned"));
     finish();
 }
 

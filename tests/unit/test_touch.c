@@ -60,7 +60,7 @@ Test(touch, every_page_is_there_and_holds_what_it_held)
             uint8_t *start = map(fd, bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ);
             struct spw_touch_config config = {.threads = threads, .writable = writable != 0};
             cr_expect_eq(resident_kib(start), 0);
-            cr_expect_eq(spw_touch(&config, start, bytes), 0);
+            cr_expect_eq(spw_touch_pages(&config, start, bytes), 0);
             cr_expect_eq(resident_kib(start), bytes / 1024);
             cr_expect_eq(start[4096 * 700 + 5], 7);
             munmap(start, bytes);
@@ -74,7 +74,7 @@ Test(touch, a_page_that_cannot_be_had_is_an_error)
     int fd = make_file(MIB);
     uint8_t *start = map(fd, 2 * MIB, PROT_READ | PROT_WRITE);
     struct spw_touch_config config = {.threads = 2, .writable = true};
-    cr_expect_lt(spw_touch(&config, start, 2 * MIB), 0);
+    cr_expect_lt(spw_touch_pages(&config, start, 2 * MIB), 0);
     munmap(start, 2 * MIB);
     close(fd);
 }
@@ -115,7 +115,7 @@ static int run(struct seen *seen, uint32_t threads)
     struct spw_touch_config config = {
         .threads = threads, .cpus = seen->cpus, .go_on = go_on, .touch = touch, .ctx = seen};
     seen->start = mmap(NULL, 64 * MIB, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    int status = spw_touch(&config, seen->start, 64 * MIB);
+    int status = spw_touch_pages(&config, seen->start, 64 * MIB);
     munmap(seen->start, 64 * MIB);
     return status;
 }
@@ -151,7 +151,7 @@ Test(touch, cpus_that_may_not_be_used_are_done_without)
     struct seen seen = {.us = 0};
     struct spw_touch_config config = {.threads = 2, .cpus = &none, .touch = touch, .ctx = &seen};
     seen.start = mmap(NULL, MIB, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    cr_expect_eq(spw_touch(&config, seen.start, MIB / 2), 0);
+    cr_expect_eq(spw_touch_pages(&config, seen.start, MIB / 2), 0);
     munmap(seen.start, MIB);
 }
 
@@ -176,7 +176,7 @@ Test(touch, no_threads_or_too_many_are_refused)
 {
     struct spw_touch_config config = {.threads = 0};
     uint8_t byte;
-    cr_expect_eq(spw_touch(&config, &byte, 1), -EINVAL);
+    cr_expect_eq(spw_touch_pages(&config, &byte, 1), -EINVAL);
     config.threads = SPW_TOUCH_THREADS_MAX + 1;
-    cr_expect_eq(spw_touch(&config, &byte, 1), -EINVAL);
+    cr_expect_eq(spw_touch_pages(&config, &byte, 1), -EINVAL);
 }
