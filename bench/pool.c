@@ -103,8 +103,6 @@ static int create(struct spw_bench_pool *pool, const struct spw_bench_pool_confi
         .kv_blocks = config->kv_blocks,
         .kv_block_bytes = config->kv_blocks ? config->slot_bytes : 0,
     };
-    for (uint32_t k = 0; k < SPW_WORKERS_MAX; k++)
-        create.shard_node[k] = -1;
     create.cold = true;
     int rc =
         spw_pool_path_init(&create.path, spw_keeper_dir(), config->name, (uint32_t)geteuid(), err);

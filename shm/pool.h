@@ -53,8 +53,9 @@ struct spw_pool_config {
     struct spw_geometry geometry;
     uint32_t mode;
     int64_t gid;
-    int32_t shard_node[SPW_WORKERS_MAX]; /* NUMA node of each shard, -1 = any */
-    bool cold;                           /* don't go on with shards of a daemon before */
+    struct spw_memory shard_memory[SPW_WORKERS_MAX]; /* where each shard and its feed lie; what
+                                                        became of it: memory_rc of its regions */
+    bool cold; /* don't go on with shards of a daemon before */
     /* how long a name in use is tried again: a daemon killed while it started a worker leaves a
        child that holds its lock until the exec a moment later */
     uint64_t patience_ns;

@@ -149,6 +149,8 @@ int spw_pool_make_objects(const struct spw_pool_config *config,
                                            .mode = config->mode,
                                            .gid = config->gid,
                                            .pool_id = {pool_id[0], pool_id[1]}};
+        if (object[i].kind == SPW_REGION_DATA || object[i].kind == SPW_REGION_FEED)
+            region.memory = &config->shard_memory[object[i].index];
         rc = spw_region_create(&region, object[i].region, err);
         SPW_CRASH_POINT("pool.object_created");
     }
@@ -168,12 +170,18 @@ void spw_pool_fill_ctl(struct spw_pool *pool)
     spw_store_relaxed(&pool->ctl->pid_namespace, spw_process_namespace());
 }
 
-/* Memory of shard k lies on its node where that is wanted and allowed; a refusal costs speed. */
-static void bind_shards(const struct spw_pool_config *config, struct spw_pool *pool)
+/* Shards that were gone on with: their pages are there, and stay; what they lose comes back as is
+ * wanted now. */
+static void place_shards(const struct spw_pool_config *config, struct spw_pool *pool)
 {
-    for (uint32_t k = 0; k < pool->geometry.workers; k++)
-        spw_region_bind_node(pool->region_data[k].header, pool->region_data[k].size_bytes,
-                             config->shard_node[k]);
+    for (uint32_t k = 0; k < pool->geometry.workers; k++) {
+        struct spw_region *both[] = {&pool->region_data[k], &pool->region_feed[k]};
+        if (config->shard_memory[k].kind == SPW_MEMORY_ANY)
+            continue;
+        for (size_t i = 0; i < 2; i++)
+            both[i]->memory_rc =
+                spw_region_place(both[i]->header, both[i]->size_bytes, &config->shard_memory[k]);
+    }
 }
 
 /* Nothing is gone on with. */
@@ -223,7 +231,8 @@ int spw_pool_create(const struct spw_pool_config *config, struct spw_pool *out_p
         spw_pool_detach(out_pool);
         return rc;
     }
-    bind_shards(config, out_pool);
+    if (out_pool->warm)
+        place_shards(config, out_pool);
     SPW_CRASH_POINT("pool.published");
     return 0;
 }

@@ -164,6 +164,19 @@ static void name_of(const struct spw_region_config *config, char *out)
         strcat(out, BESIDE); /* SPW_PATH_BYTES leaves room for it */
 }
 
+/* Reserving takes the pages, so their policy goes before: it is the object's, whoever maps it. */
+static int place(int fd, const struct spw_region_config *config, uint64_t bytes)
+{
+    if (!config->memory || config->memory->kind == SPW_MEMORY_ANY)
+        return 0;
+    void *at = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
+    if (at == MAP_FAILED)
+        return -errno;
+    int rc = spw_region_place(at, bytes, config->memory);
+    munmap(at, bytes);
+    return rc;
+}
+
 int spw_region_create(const struct spw_region_config *config, struct spw_region *out_region,
                       struct spw_error *err)
 {
@@ -177,6 +190,7 @@ int spw_region_create(const struct spw_region_config *config, struct spw_region 
     int fd = spw_object_create(config->path, name, config->mode, config->gid, err);
     if (fd < 0)
         return fd;
+    int placed = place(fd, config, bytes);
     SPW_CRASH_POINT("region.created");
     int rc = allocate(fd, name, config, bytes, err);
     SPW_CRASH_POINT("region.allocated");
@@ -186,6 +200,7 @@ int spw_region_create(const struct spw_region_config *config, struct spw_region 
         spw_object_unlink(fd, name, NULL);
     } else {
         region.inode = inode_of(fd);
+        region.memory_rc = placed;
         fill_header(region.header, config, bytes, page_bytes);
         *out_region = region;
     }
@@ -462,6 +477,20 @@ int spw_region_unlink_beside(const struct spw_pool_path *path, enum spw_region_k
     return unlink_name(path, name, NULL, err);
 }
 
+int spw_region_place(void *start, uint64_t bytes, const struct spw_memory *memory)
+{
+    static const int modes[] = {[SPW_MEMORY_ANY] = MPOL_DEFAULT,
+                                [SPW_MEMORY_BIND] = MPOL_BIND,
+                                [SPW_MEMORY_PREFER] = MPOL_PREFERRED,
+                                [SPW_MEMORY_INTERLEAVE] = MPOL_INTERLEAVE};
+    bool any = memory->kind == SPW_MEMORY_ANY;
+    /* the kernel takes one node less than it is told of */
+    if (syscall(SYS_mbind, start, bytes, modes[memory->kind], any ? NULL : memory->node,
+                any ? 0ul : SPW_NODES_MAX + 1ul, 0u))
+        return -errno;
+    return 0;
+}
+
 int spw_region_bind_node(void *start, uint64_t bytes, int32_t node)
 {
     unsigned long mask[16] = {0};
@@ -471,7 +500,7 @@ int spw_region_bind_node(void *start, uint64_t bytes, int32_t node)
     if (node >= nodes_max)
         return -EINVAL;
     mask[node / 64] = 1ul << node % 64;
-    /* the bytes are reserved already: pages that lie elsewhere are moved */
+    /* pages that this process has mapped elsewhere are moved */
     if (syscall(SYS_mbind, start, bytes, MPOL_BIND, mask, (unsigned long)nodes_max + 1,
                 MPOL_MF_MOVE))
         return -errno;

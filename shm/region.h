@@ -23,6 +23,22 @@ struct spw_pool_path {
     uint32_t uid;
 };
 
+#define SPW_NODE_WORDS 16u
+#define SPW_NODES_MAX  (64u * SPW_NODE_WORDS)
+
+/** Where an object's pages are to lie. */
+enum spw_memory_kind {
+    SPW_MEMORY_ANY,       /* wherever who touches them first runs            */
+    SPW_MEMORY_BIND,      /* on the nodes alone                              */
+    SPW_MEMORY_PREFER,    /* on the first of the nodes while it has room     */
+    SPW_MEMORY_INTERLEAVE /* page by page on one after the other             */
+};
+
+struct spw_memory {
+    uint32_t kind;                 /* enum spw_memory_kind                    */
+    uint64_t node[SPW_NODE_WORDS]; /* bit n % 64 of word n / 64: NUMA node n  */
+};
+
 /** A mapped object. Process-local; a zeroed one is valid for spw_region_detach(). */
 struct spw_region {
     struct spw_region_header *header; /* = start of the mapping */
@@ -31,6 +47,8 @@ struct spw_region {
     uint32_t forked; /* spw_forked() of the process that mapped it        */
     int guard;       /* its area (shm/guard.h), where a client may cut it */
     uint64_t inode;  /* of the object, 0 for a stand-in                   */
+    int memory_rc;   /* creator: what became of config's memory: 0, or a negative errno: it lies
+                        anywhere                                          */
 };
 
 struct spw_region_config {
@@ -42,6 +60,8 @@ struct spw_region_config {
     int64_t gid;         /* group, -1 = leave                                             */
     uint64_t pool_id[2];
     bool beside; /* made under the name and ".new", beside an object of that name */
+    const struct spw_memory *memory; /* NULL = anywhere. It goes before the bytes are reserved, and
+                                        holds for every process for as long as the object lives */
 };
 
 /**
@@ -144,6 +164,11 @@ int spw_region_unlink_beside(const struct spw_pool_path *path, enum spw_region_k
  */
 int spw_region_unlink(const struct spw_pool_path *path, enum spw_region_kind kind, uint32_t index,
                       const uint64_t *pool_id, struct spw_error *err);
+
+/** Have pages of [start, start + bytes) that aren't there yet lie as @memory says; those that are
+ * stay where they are. 0 or -errno: -EPERM and -ENOSYS where the system lets nobody choose, -EINVAL
+ * for nodes that there aren't or that aren't allowed. */
+int spw_region_place(void *start, uint64_t bytes, const struct spw_memory *memory);
 
 /** Bind [start, start + bytes) to NUMA node @node before first touch; -1 = don't. 0 or -errno;
  * a refusal is no reason to stop: the caller says so once and goes on. */

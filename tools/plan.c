@@ -52,8 +52,6 @@ void spw_plan_pool(const struct spw_config *config, struct spw_pool_config *out)
     out->gid = config->gid;
     out->cold = config->cold;
     out->patience_ns = NAME_PATIENCE_NS;
-    for (uint32_t k = 0; k < SPW_WORKERS_MAX; k++)
-        out->shard_node[k] = -1;
 }
 
 void spw_plan_bytes(const struct spw_geometry *geometry, struct spw_plan *out_plan)

@@ -14,7 +14,7 @@ struct spw_plan {
     uint64_t total_bytes;
 };
 
-/** Fill in all but path and nodes of a pool's configuration: -1, any node. */
+/** Fill in all but path and place of a pool's configuration. */
 void spw_plan_pool(const struct spw_config *config, struct spw_pool_config *out);
 
 /** Sum up the objects of a pool of this geometry, which has passed its check. */

@@ -47,7 +47,7 @@ static void restore(struct object *o)
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
     static char dir[SUPPORT_PATH_BYTES];
-    struct spw_pool_config config = {.mode = 0600, .gid = -1, .shard_node = {-1}};
+    struct spw_pool_config config = {.mode = 0600, .gid = -1};
     config.geometry = (struct spw_geometry){.workers = 1,
                                             .clients = 2,
                                             .capacity_chunks = 2,

@@ -48,7 +48,6 @@ static void start(void)
     static struct spw_warm_count before;
     struct spw_pool_config config = {.mode = 0600,
                                      .gid = -1,
-                                     .shard_node = {-1, -1},
                                      .keep_spaces = spw_warm_keep_spaces,
                                      .ctx = &before};
     struct spw_error err = {0};

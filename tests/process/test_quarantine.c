@@ -58,8 +58,6 @@ static int make_pool(const char *dir)
                                             .command_slots = 8,
                                             .completion_slots = 8,
                                             .index_buckets = spw_table_buckets(SLOTS)};
-    for (uint32_t k = 0; k < SPW_WORKERS_MAX; k++)
-        config.shard_node[k] = -1;
     int rc = spw_pool_path_init(&config.path, dir, "quarantine", geteuid(), NULL);
     if (rc == 0)
         rc = spw_pool_create(&config, &daemon_side, NULL);

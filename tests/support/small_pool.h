@@ -48,7 +48,6 @@ static inline int small_pool_config(const struct spw_geometry *geometry,
     char dir[SUPPORT_PATH_BYTES];
     int rc = support_shm_dir(dir);
     *out = (struct spw_pool_config){.geometry = *geometry, .mode = 0600, .gid = -1};
-    memset(out->shard_node, 0xff, sizeof out->shard_node);
     return rc ? rc : spw_pool_path_init(&out->path, dir, "a", (uint32_t)geteuid(), NULL);
 }
 

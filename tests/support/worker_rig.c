@@ -81,8 +81,6 @@ void rig_open(struct rig *rig, const struct rig_config *config)
         .kv_blocks = RIG_BLOCKS,
         .kv_block_bytes = RIG_BLOCK_BYTES,
     };
-    for (uint32_t k = 0; k < SPW_WORKERS_MAX; k++)
-        pool.shard_node[k] = -1;
     pool.cold = true;
     if (dir[0] == '\0')
         must(support_shm_dir(dir), &err);
