@@ -4,7 +4,7 @@
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
 
 build_packages="gcc libc6-dev meson ninja-build pkg-config python3 libjansson-dev libinih-dev
-zlib1g-dev libxxhash-dev liburing-dev"
+zlib1g-dev libxxhash-dev liburing-dev libhwloc-dev"
 check_packages="$build_packages g++ clang libclang-rt-14-dev libcriterion-dev libck-dev
 spin git"
 

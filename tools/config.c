@@ -21,6 +21,7 @@ static const char *const huge_pages_names[] = {"auto", "always", "never", NULL};
 static const char *const evict_names[] = {"lru", "fifo", NULL};
 static const char *const copier_names[] = {"auto", "cuda", "host", NULL};
 static const char *const pin_names[] = {"relaxed", "strict", "never", NULL};
+static const char *const placement_names[] = {"relaxed", "strict", NULL};
 static const char *const nvme_write_names[] = {"through", "back", NULL};
 static const char *const nvme_engine_names[] = {"auto", "uring", "threads", NULL};
 static const char *const nvme_direct_names[] = {"auto", "never", NULL};
@@ -93,6 +94,22 @@ static const struct spw_option table[] = {
      "bytes a second that each worker loads, 0 for no limit"},
     {"queue-chunks", "copier", SPW_OPTION_COUNT, FIELD(queue_chunks), 1, 1ull << 24, NULL, "4096",
      "stores that may wait in each worker's queue"},
+
+    {"gpu", "placement", SPW_OPTION_TEXT, FIELD(gpu), 0, TEXT_MAX(gpu), NULL, NULL,
+     "the GPU of each worker: UUID, PCI address or ordinal, with commas; by default worker K's is "
+     "that of ordinal K by PCI address"},
+    {"gpu-node", "placement", SPW_OPTION_TEXT, FIELD(gpu_node), 0, TEXT_MAX(gpu_node), NULL, NULL,
+     "the NUMA node of each worker's GPU, or auto, with commas; beats what the host says"},
+    {"worker-cpus", "placement", SPW_OPTION_TEXT, FIELD(worker_cpus), 0, TEXT_MAX(worker_cpus),
+     NULL, NULL,
+     "CPUs of each worker like 0-3,8, or auto, with slashes; by default all of its GPU's node"},
+    {"exclude-cpus", "placement", SPW_OPTION_TEXT, FIELD(exclude_cpus), 0, TEXT_MAX(exclude_cpus),
+     NULL, NULL, "CPUs that no worker runs on by itself, like 0-3,8"},
+    {"placement", "placement", SPW_OPTION_CHOICE, FIELD(placement), 0, 0, placement_names,
+     "relaxed",
+     "when memory can't be put on its node: relaxed, a warning; strict, the pool doesn't start"},
+    {"topology", "placement", SPW_OPTION_TEXT, FIELD(topology), 0, TEXT_MAX(topology), NULL, NULL,
+     "of another host, to plan for: FILE.xml of lstopo, or synthetic:STRING; nothing is bound"},
 
     {"nvme-dir", "nvme", SPW_OPTION_TEXT, FIELD(nvme_dir), 0, TEXT_MAX(nvme_dir), NULL, NULL,
      "directory for chunks that leave memory, for this pool alone, there and writable; a relative "
@@ -299,6 +316,8 @@ static int check_all(struct spw_config *config, char *err, size_t err_bytes)
         rc = check_sizes(config, err, err_bytes);
     if (rc == 0)
         rc = check_copier(config, err, err_bytes);
+    if (rc == 0)
+        rc = spw_config_check_place(config, err, err_bytes);
     if (rc == 0)
         rc = spw_config_check_nvme(config, err, err_bytes);
     return rc;

@@ -32,6 +32,8 @@ enum spw_config_evict { SPW_EVICT_LRU, SPW_EVICT_FIFO };
 enum spw_config_copier { SPW_CONFIG_COPIER_AUTO, SPW_CONFIG_COPIER_CUDA, SPW_CONFIG_COPIER_HOST };
 /** Whether payload is pinned for GPUs; strict: in all workers, or the pool ends. */
 enum spw_config_pin { SPW_CONFIG_PIN_RELAXED, SPW_CONFIG_PIN_STRICT, SPW_CONFIG_PIN_NEVER };
+/** What a shard's memory on other nodes than wanted means: a warning, or no start. */
+enum spw_config_placement { SPW_PLACEMENT_RELAXED, SPW_PLACEMENT_STRICT };
 enum spw_config_nvme_write { SPW_NVME_WRITE_THROUGH, SPW_NVME_WRITE_BACK };
 enum spw_config_nvme_checksum {
     SPW_NVME_CHECKSUM_DOWN,
@@ -66,6 +68,13 @@ struct spw_config {
     uint64_t pin_limit_ns;     /* for all of a worker's shard */
     uint64_t pin_piece;        /* bytes of one registration at most */
     uint64_t gpu_restarts;     /* of a worker whose GPU fails, before it is given up */
+
+    char gpu[1400];         /* of each worker: UUID, PCI address or ordinal; "": ordinal k     */
+    char gpu_node[256];     /* of each worker: a NUMA node, or auto; "": auto                  */
+    char worker_cpus[1024]; /* of each worker: CPUs, or auto; "": auto                         */
+    char exclude_cpus[256]; /* that no worker runs on, "": none                                */
+    uint64_t placement;     /* enum spw_config_placement                                       */
+    char topology[256];     /* of another host, for planning; "": this one                     */
 
     uint64_t store_rate; /* nominal bytes a second a worker, 0: not limited */
     uint64_t load_rate;

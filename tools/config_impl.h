@@ -13,6 +13,9 @@ int spw_config_refuse_pair(const struct spw_config *config, const char *first, c
  * or a negative errno. */
 int spw_config_check_nvme(struct spw_config *config, char *err, size_t err_bytes);
 
+/** That the lists with an entry a worker have as many, of the right form. 0 or a negative errno. */
+int spw_config_check_place(const struct spw_config *config, char *err, size_t err_bytes);
+
 typedef void spw_config_say(void *ctx, const char *words);
 
 /** @say each thing that can't be meant but works: value and remedy. */

@@ -24,6 +24,7 @@
 #include "tools/mail.h"
 #include "tools/pages.h"
 #include "tools/pin_watch.h"
+#include "tools/placing.h"
 #include "tools/plan.h"
 #include "tools/warm.h"
 
@@ -57,7 +58,10 @@ struct worker_process {
 struct daemon {
     const struct spw_config *config;
     char *const *argv;
-    int values_fd;               /* the effective values, for workers */
+    int values_fd; /* the effective values, for workers */
+    int place_fd;  /* where each is, likewise           */
+    struct spw_place place;
+    bool told_unbound;           /* that threads can't be bound */
     volatile sig_atomic_t *stop; /* signals that asked for an end */
     struct spw_pool pool;
     struct spw_warm_count before; /* what the shards held that this start went on with */
@@ -102,12 +106,13 @@ static int spawn_blocked(pid_t *pid, char *const argv[])
     return status;
 }
 
-/* "K:ID": a worker joins the pool of this daemon, not one that took its name meanwhile. */
+/* "K:ID:FD": a worker joins the pool of this daemon, not one that took its name meanwhile. */
 static int start_worker(struct daemon *daemon, uint32_t k)
 {
     struct worker_process *worker = &daemon->worker[k];
-    char which[48], values[48];
-    snprintf(which, sizeof which, "%u:%" PRIx64, k, daemon->pool.ctl->header.pool_id[0]);
+    char which[64], values[48];
+    snprintf(which, sizeof which, "%u:%" PRIx64 ":%d", k, daemon->pool.ctl->header.pool_id[0],
+             daemon->place_fd);
     snprintf(values, sizeof values, "/proc/self/fd/%d", daemon->values_fd);
     char *argv[] = {daemon->argv[0], (char *)"worker", which, (char *)"--config", values, NULL};
     worker->passes_before = spw_load_relaxed(&daemon->pool.feed[k]->passes);
@@ -150,6 +155,20 @@ static void tell_copier(struct daemon *daemon, uint32_t k)
     }
 }
 
+static void tell_unbound(struct daemon *daemon, uint32_t k)
+{
+    /* relaxed: for display; [GR-1] has been read behind it */
+    uint64_t state = spw_load_relaxed(&daemon->pool.feed[k]->gpu.cpu_bind);
+    if (state != SPW_BIND_DENIED || daemon->told_unbound)
+        return;
+    daemon->told_unbound = true;
+    spw_log(SPW_LOG_WARNING,
+            "placement: worker %u can't be bound to its CPUs: a seccomp profile "
+            "denies sched_setaffinity, or they are no longer there; it runs "
+            "anywhere",
+            k);
+}
+
 /* A worker is up once it has adopted its shard and gone round its loop. */
 static void notice_up(struct daemon *daemon, uint32_t k)
 {
@@ -167,6 +186,7 @@ static void notice_up(struct daemon *daemon, uint32_t k)
     spw_log(SPW_LOG_NOTICE, "worker %u is up, incarnation %" PRIu64 ", pid %d", k, incarnation,
             worker->pid);
     tell_copier(daemon, k);
+    tell_unbound(daemon, k);
 }
 
 /* The worker has lost its GPU. True: too often, it isn't started any more; others go on. */
@@ -346,6 +366,21 @@ static void sleep_on_mail(struct daemon *daemon, uint64_t timeout_ns)
 
 /* ---- start and stop ------------------------------------------------------------------------- */
 
+/* Ordinals of the workers' driver are by PCI address, as they are counted here. */
+static int place_workers(struct daemon *daemon, struct spw_error *err)
+{
+    int rc = spw_placing_decide(daemon->config, &daemon->place, err);
+    if (rc)
+        return rc;
+    if (!daemon->config->quiet)
+        spw_placing_print(&daemon->place, stderr);
+    spw_placing_tell(&daemon->place);
+    daemon->place_fd = spw_placing_open(&daemon->place);
+    if (daemon->place_fd < 0 || setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 1))
+        return spw_fail(err, -ENOMEM, "no memory file for the workers' places");
+    return 0;
+}
+
 static int make_pool(struct daemon *daemon, struct spw_pool_config *pool_config,
                      struct spw_error *err)
 {
@@ -358,6 +393,7 @@ static int make_pool(struct daemon *daemon, struct spw_pool_config *pool_config,
             "memory: %.1f MB of chunks, %.1f MB of KV blocks, %.1f MB of tables and rings",
             (double)plan.payload_bytes / 1e6, (double)plan.kv_bytes / 1e6,
             (double)plan.control_bytes / 1e6);
+    spw_placing_apply(&daemon->place, pool_config);
     pool_config->keep_spaces = spw_warm_keep_spaces;
     pool_config->ctx = &daemon->before;
     int rc = spw_pool_path_init(&pool_config->path, config->shm_dir, config->name,
@@ -546,6 +582,10 @@ int spw_daemon_run(const struct spw_config *config, char *const *argv, volatile 
         spw_log(SPW_LOG_ERROR, "no memory file for the workers' values: %s", strerror(errno));
         goto out;
     }
+    if (place_workers(daemon, &err)) {
+        spw_log(SPW_LOG_ERROR, "%s", err.text);
+        goto out;
+    }
     if (lock_below(config)) /* said why */
         goto out;
     tell_of_left_shards(config);
@@ -553,7 +593,8 @@ int spw_daemon_run(const struct spw_config *config, char *const *argv, volatile 
         spw_log(SPW_LOG_ERROR, "%s", err.text);
         goto out;
     }
-    if (others_below(config) || spw_pages_make(config, &daemon->pool)) {
+    if (others_below(config) || spw_pages_make(config, &daemon->pool) ||
+        spw_placing_check(&daemon->place, config, &daemon->pool)) {
         if (!daemon->pool.warm) /* what was taken over stays, for a start that asks for less */
             spw_pool_unlink(&daemon->pool, NULL);
         spw_pool_detach(&daemon->pool);

@@ -23,6 +23,7 @@
 
 #include "shm/alive.h"
 #include "shm/pool_remove.h"
+#include "tools/set.h"
 
 #define PATH_BYTES   512
 #define CAP_IPC_LOCK 14
@@ -30,8 +31,7 @@
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-/* First line of a file, without its newline; "" and false if it can't be read. */
-static bool read_line(const char *root, const char *path, char *out, size_t bytes)
+bool spw_host_read_line(const char *root, const char *path, char *out, size_t bytes)
 {
     char full[PATH_BYTES];
     snprintf(full, sizeof full, "%s%s", root, path);
@@ -45,8 +45,7 @@ static bool read_line(const char *root, const char *path, char *out, size_t byte
     return read;
 }
 
-/* "KEY: value" of a file like /proc/meminfo: what follows key and blanks; "" if there is none. */
-static void read_key(const char *root, const char *path, const char *key, char *out, size_t bytes)
+void spw_host_read_key(const char *root, const char *path, const char *key, char *out, size_t bytes)
 {
     char full[PATH_BYTES], line[256];
     size_t length = strlen(key);
@@ -65,10 +64,10 @@ static void read_key(const char *root, const char *path, const char *key, char *
         fclose(file);
 }
 
-static uint64_t read_number(const char *root, const char *path, uint64_t otherwise)
+uint64_t spw_host_read_number(const char *root, const char *path, uint64_t otherwise)
 {
     char line[64];
-    return read_line(root, path, line, sizeof line) && isdigit((unsigned char)line[0])
+    return spw_host_read_line(root, path, line, sizeof line) && isdigit((unsigned char)line[0])
                ? strtoull(line, NULL, 10)
                : otherwise;
 }
@@ -78,9 +77,9 @@ static uint64_t read_number(const char *root, const char *path, uint64_t otherwi
 static void gather_memory(const char *root, struct spw_host *host)
 {
     char text[64];
-    read_key(root, "/proc/meminfo", "MemTotal", text, sizeof text);
+    spw_host_read_key(root, "/proc/meminfo", "MemTotal", text, sizeof text);
     host->memory_total = strtoull(text, NULL, 10) * 1024;
-    read_key(root, "/proc/meminfo", "MemAvailable", text, sizeof text);
+    spw_host_read_key(root, "/proc/meminfo", "MemAvailable", text, sizeof text);
     host->memory_available = strtoull(text, NULL, 10) * 1024;
 }
 
@@ -92,13 +91,14 @@ static void gather_group(const char *root, const char *mount, const char *group,
     snprintf(at, sizeof at, "%s", group);
     for (;;) {
         snprintf(path, sizeof path, "%s%s/%s", mount, strcmp(at, "/") ? at : "", limit);
-        uint64_t bytes = read_number(root, path, SPW_HOST_UNLIMITED); /* "max" is no number */
+        uint64_t bytes =
+            spw_host_read_number(root, path, SPW_HOST_UNLIMITED); /* "max" is no number */
         if (bytes < V1_UNLIMITED && bytes < host->cgroup_limit) {
             host->cgroup_limit = bytes;
             snprintf(host->cgroup_file, sizeof host->cgroup_file, "%.*s",
                      (int)sizeof host->cgroup_file - 1, path);
             snprintf(path, sizeof path, "%s%s/%s", mount, strcmp(at, "/") ? at : "", used);
-            host->cgroup_used = read_number(root, path, 0);
+            host->cgroup_used = spw_host_read_number(root, path, 0);
         }
         char *slash = strrchr(at, '/');
         if (!slash || strcmp(at, "/") == 0)
@@ -137,11 +137,12 @@ static void gather_pages(const char *root, struct spw_host *host)
     struct utsname name;
     const char *huge = "/sys/kernel/mm/hugepages/hugepages-2048kB";
     snprintf(text, sizeof text, "%s/nr_hugepages", huge);
-    host->huge_total = read_number(root, text, 0);
+    host->huge_total = spw_host_read_number(root, text, 0);
     snprintf(text, sizeof text, "%s/free_hugepages", huge);
-    host->huge_free = read_number(root, text, 0);
+    host->huge_free = spw_host_read_number(root, text, 0);
     /* "always within_size advise [never] deny force": the one in brackets holds */
-    if (read_line(root, "/sys/kernel/mm/transparent_hugepage/shmem_enabled", text, sizeof text) &&
+    if (spw_host_read_line(root, "/sys/kernel/mm/transparent_hugepage/shmem_enabled", text,
+                           sizeof text) &&
         strchr(text, '['))
         snprintf(host->shmem_thp, sizeof host->shmem_thp, "%.*s",
                  (int)strcspn(strchr(text, '[') + 1, "]"), strchr(text, '[') + 1);
@@ -165,10 +166,10 @@ static void gather_limits(const char *root, struct spw_host *host)
     struct io_uring_params params = {0};
     host->memlock_limit = limit_of(RLIMIT_MEMLOCK);
     host->files_limit = limit_of(RLIMIT_NOFILE);
-    read_key(root, "/proc/self/status", "CapEff", text, sizeof text);
+    spw_host_read_key(root, "/proc/self/status", "CapEff", text, sizeof text);
     host->may_lock = strtoull(text, NULL, 16) >> CAP_IPC_LOCK & 1;
     host->uring_forbidden =
-        (int)(int64_t)read_number(root, "/proc/sys/kernel/io_uring_disabled", UINT64_MAX);
+        (int)(int64_t)spw_host_read_number(root, "/proc/sys/kernel/io_uring_disabled", UINT64_MAX);
     int fd = (int)syscall(SYS_io_uring_setup, 4, &params);
     host->uring_error = fd < 0 ? errno : 0;
     if (fd >= 0)
@@ -180,68 +181,22 @@ static void gather_limits(const char *root, struct spw_host *host)
 /* How many numbers "0-3,8" names. */
 static uint32_t count_list(const char *list)
 {
-    uint32_t count = 0;
-    while (isdigit((unsigned char)*list)) {
-        char *end;
-        unsigned long first = strtoul(list, &end, 10), last = first;
-        if (*end == '-')
-            last = strtoul(end + 1, &end, 10);
-        count += last >= first ? (uint32_t)(last - first + 1) : 0;
-        list = *end == ',' ? end + 1 : end;
-    }
-    return count;
+    struct spw_set set = {{0}};
+    spw_set_parse(list, strlen(list), &set);
+    return spw_set_count(&set);
 }
 
 static void gather_cpus(const char *root, struct spw_host *host)
 {
     char text[256];
-    read_key(root, "/proc/self/status", "Cpus_allowed_list", text, sizeof text);
+    spw_host_read_key(root, "/proc/self/status", "Cpus_allowed_list", text, sizeof text);
     host->cpus_allowed = count_list(text);
-    read_line(root, "/sys/devices/system/cpu/online", text, sizeof text);
+    spw_host_read_line(root, "/sys/devices/system/cpu/online", text, sizeof text);
     host->cpus_online = count_list(text);
-    read_key(root, "/proc/self/status", "Mems_allowed_list", text, sizeof text);
+    spw_host_read_key(root, "/proc/self/status", "Mems_allowed_list", text, sizeof text);
     host->nodes = count_list(text);
     snprintf(host->nodes_allowed, sizeof host->nodes_allowed, "%.*s",
              (int)sizeof host->nodes_allowed - 1, text);
-}
-
-static void add_gpu(struct spw_host *host, const char *root, const char *bus_id)
-{
-    char path[128];
-    if (host->gpus == SPW_HOST_GPUS_MAX)
-        return;
-    struct spw_host_gpu *gpu = &host->gpu[host->gpus++];
-    snprintf(gpu->bus_id, sizeof gpu->bus_id, "%.15s", bus_id);
-    snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/numa_node", gpu->bus_id);
-    gpu->node = (int32_t)read_number(root, path, UINT64_MAX); /* "-1" is no number, too */
-}
-
-static bool is_device(const char *name)
-{
-    return strncmp(name, "nvidia", 6) == 0 && name[6] &&
-           name[6 + strspn(name + 6, "0123456789")] == 0;
-}
-
-/* The driver's list has bus ids; in a container there may be device files alone. */
-static void gather_gpus(const char *root, struct spw_host *host)
-{
-    char path[PATH_BYTES];
-    uint32_t devices = 0;
-    snprintf(path, sizeof path, "%s/proc/driver/nvidia/gpus", root);
-    DIR *dir = opendir(path);
-    for (struct dirent *entry; dir && (entry = readdir(dir));)
-        if (entry->d_name[0] != '.')
-            add_gpu(host, root, entry->d_name);
-    if (dir)
-        closedir(dir);
-    snprintf(path, sizeof path, "%s/dev", root);
-    dir = opendir(path);
-    for (struct dirent *entry; dir && (entry = readdir(dir));)
-        devices += is_device(entry->d_name);
-    if (dir)
-        closedir(dir);
-    while (host->gpus < devices && host->gpus < SPW_HOST_GPUS_MAX)
-        host->gpu[host->gpus++] = (struct spw_host_gpu){.node = -1};
 }
 
 /* ---- the directory --------------------------------------------------------------------------- */
@@ -336,7 +291,7 @@ void spw_host_gather(const char *root, const struct spw_config *config, struct s
     gather_limits(root, out_host);
     gather_pages(root, out_host);
     gather_cpus(root, out_host);
-    gather_gpus(root, out_host);
+    spw_host_gather_gpus(root, out_host);
     gather_pools(config, out_host);
     spw_host_gather_nvme(config, out_host);
 }

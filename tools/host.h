@@ -19,6 +19,7 @@
 struct spw_host_gpu {
     char bus_id[16]; /* "0000:3b:00.0", or "" where only a device file is seen */
     int32_t node;    /* NUMA node, -1 = the host doesn't say                   */
+    char uuid[48];   /* "GPU-...", or "" where the driver doesn't say          */
 };
 
 struct spw_host {
@@ -57,6 +58,7 @@ struct spw_host {
     char nodes_allowed[SPW_HOST_LIST_BYTES]; /* "0-1" */
     uint32_t nodes;                          /* in that list */
     uint32_t gpus;
+    bool gpus_listed; /* by the driver: there are no others */
     struct spw_host_gpu gpu[SPW_HOST_GPUS_MAX];
 
     /* the name */
@@ -72,6 +74,10 @@ struct spw_host {
  * Whatever can't be found out is left at "unknown" or "no limit"; nothing fails.
  */
 void spw_host_gather(const char *root, const struct spw_config *config, struct spw_host *out_host);
+
+/** The same of its GPUs alone, in the order of their PCI addresses, which is the driver's with
+ * CUDA_DEVICE_ORDER=PCI_BUS_ID. */
+void spw_host_gather_gpus(const char *root, struct spw_host *host);
 
 enum spw_host_severity { SPW_HOST_OK, SPW_HOST_NOTE, SPW_HOST_WARNING, SPW_HOST_ERROR };
 

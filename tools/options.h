@@ -45,7 +45,7 @@ struct spw_option {
 enum spw_option_origin { SPW_ORIGIN_DEFAULT, SPW_ORIGIN_FILE, SPW_ORIGIN_FLAG };
 
 #define SPW_OPTIONS_MAX     96
-#define SPW_OPTION_TEXT_MAX 1024 /* bytes of a TEXT field */
+#define SPW_OPTION_TEXT_MAX 1536 /* bytes of a TEXT field */
 
 /** An option table with the struct it fills. Both are borrowed. */
 struct spw_options {

@@ -1,10 +1,14 @@
 /* One table of options: reading a configuration file, sections of key = value, through inih. */
 #include <errno.h>
 #include <ini.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/types.h>
 
 #include "tools/options_impl.h"
 #include "tools/units.h"
+
+#define LINE_MAX_BYTES (SPW_OPTION_TEXT_MAX + 256)
 
 /* One reading of one file. The first error stays; inih goes on, but nothing more is taken. */
 struct reading {
@@ -12,6 +16,9 @@ struct reading {
     FILE *file;
     const char *path;
     int line;
+    char *text; /* of a line that is longer than inih's own buffer */
+    size_t text_bytes;
+    char *value; /* of such a line, in it; NULL: inih has it */
     bool failed;
     char *err;
     size_t err_bytes;
@@ -70,6 +77,8 @@ static int take_key(void *user, const char *section, const char *key, const char
     while (index < r->options->count && !(is_key_of(&r->options->table[index], key) &&
                                           strcmp(r->options->table[index].section, section) == 0))
         index++;
+    if (r->value)
+        value = r->value;
     snprintf(label, sizeof(label), "%s:%d: [%s] %s", r->path, r->line, section, key);
     if (index == r->options->count) {
         refuse_key(r, section, key);
@@ -85,20 +94,45 @@ static int take_key(void *user, const char *section, const char *key, const char
     return !r->failed;
 }
 
-/* inih's reader: like fgets(), but counts lines and refuses what doesn't fit one buffer */
+/* A value without what inih takes away, too: blanks around it, and a comment behind it. */
+static char *trim(char *value)
+{
+    char *end = value;
+
+    value += strspn(value, " \t");
+    for (end = value; *end && !(*end == ';' && end > value && strchr(" \t", end[-1])); end++)
+        ;
+    while (end > value && strchr(" \t\r\n", end[-1]))
+        end--;
+    *end = '\0';
+    return value;
+}
+
+/* inih's reader: like fgets(), but counts lines. Where a line doesn't fit its buffer it gets the key,
+ * and the value is kept aside. */
 static char *take_line(char *buffer, int bytes, void *user)
 {
     struct reading *r = user;
+    ssize_t length = r->failed ? -1 : getline(&r->text, &r->text_bytes, r->file);
+    char *equals;
 
-    if (r->failed || !fgets(buffer, bytes, r->file))
+    if (length < 0)
         return NULL;
     r->line++;
-    if (!strchr(buffer, '\n') && !feof(r->file)) {
+    r->value = NULL;
+    if (length < bytes)
+        return strcpy(buffer, r->text);
+    if (strchr(";#", r->text[strspn(r->text, " \t")]))
+        return strcpy(buffer, "\n");
+    equals = strchr(r->text, '=');
+    if (length > LINE_MAX_BYTES || !equals || equals - r->text > bytes / 2) {
         snprintf(r->err, r->err_bytes, "%s:%d: the line is longer than %d characters", r->path,
-                 r->line, bytes - 2);
+                 r->line, length > LINE_MAX_BYTES ? LINE_MAX_BYTES : bytes - 2);
         r->failed = true;
         return NULL;
     }
+    r->value = trim(equals + 1);
+    snprintf(buffer, (size_t)bytes, "%.*s= kept\n", (int)(equals - r->text), r->text);
     return buffer;
 }
 
@@ -126,6 +160,7 @@ int spw_options_read_file(struct spw_options *options, const char *path, char *e
     } else if (r.failed) {
         rc = -EINVAL;
     }
+    free(r.text);
     fclose(r.file);
     return rc;
 }

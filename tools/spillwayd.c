@@ -15,6 +15,7 @@
 #include "tools/config_impl.h"
 #include "tools/daemon.h"
 #include "tools/log.h"
+#include "tools/placing.h"
 
 static volatile sig_atomic_t stop;
 
@@ -98,6 +99,22 @@ static void log_warning(void *ctx, const char *words)
     spw_log(SPW_LOG_WARNING, "%s", words);
 }
 
+/* 0, or the exit status. */
+static int print_place(const struct spw_config *config)
+{
+    static struct spw_place place;
+    struct spw_error err = {0};
+    if (spw_placing_decide(config, &place, &err)) {
+        fprintf(stderr, "spillwayd: %s\n", err.text);
+        return 2;
+    }
+    spw_placing_print(&place, stdout);
+    for (uint32_t i = 0; i < place.notes; i++)
+        if (place.note[i].severity != SPW_PLACE_INFO)
+            print_warning(NULL, place.note[i].words);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     struct spw_config config;
@@ -123,7 +140,7 @@ int main(int argc, char **argv)
     case SPW_CONFIG_CHECK:
         spw_config_print(&config, stdout);
         spw_config_warn(&config, print_warning, NULL);
-        return 0;
+        return print_place(&config);
     case SPW_CONFIG_RUN:
         break;
     }

@@ -8,6 +8,7 @@
 #include "shm/text.h"
 #include "tier/counters.h"
 #include "tier/host_copier.h"
+#include "tools/config_place.h"
 
 #define IN_FLIGHT 8u /* copies of a stream that nothing paces */
 
@@ -127,13 +128,13 @@ int spw_worker_copier_open(const struct spw_config *config, struct spw_pool *poo
 {
     struct spw_worker_copier copier = {.gpu = NULL};
     struct spw_feed_head *feed = pool->feed[k];
-    char which[8];
+    char which[48];
     int status = 0;
     spw_text_store(feed->gpu_text, SPW_GPU_TEXT_WORDS, "");
     if (config->copier != SPW_CONFIG_COPIER_HOST) {
-        snprintf(which, sizeof which, "%u", k);
-        struct spw_gpu_config gpu = {
-            .driver = config->cuda_library[0] ? config->cuda_library : NULL, .which = which};
+        struct spw_gpu_config gpu = {.driver =
+                                         config->cuda_library[0] ? config->cuda_library : NULL,
+                                     .which = spw_config_gpu(config, k, which)};
         status = spw_gpu_open(&gpu, &copier.gpu, err);
         if (status < 0 && config->copier == SPW_CONFIG_COPIER_AUTO && is_without(status)) {
             spw_text_store(feed->gpu_text, SPW_GPU_TEXT_WORDS, err->text);

@@ -12,6 +12,7 @@
 #include "tools/daemon.h"
 #include "tools/log.h"
 #include "tools/pages.h"
+#include "tools/placing.h"
 #include "tools/worker_below.h"
 #include "tools/worker_copier.h"
 
@@ -31,6 +32,14 @@ static uint32_t jobs_of_a_client(const struct spw_geometry *geometry)
 static uint64_t counted(const struct spw_pool *pool, uint32_t k, enum spw_worker_counter counter)
 {
     return spw_load_relaxed(&pool->feed[k]->counter[counter]);
+}
+
+/* Which place the daemon has for it, from the file that it named behind the pool's id, if it did. */
+static void take_place(const char *file, struct spw_pool *pool, uint32_t k)
+{
+    struct spw_place_worker place;
+    bool has = *file == ':' && spw_placing_read((int)strtol(file + 1, NULL, 10), k, &place);
+    spw_placing_take(has ? &place : NULL, pool, k);
 }
 
 static int run(const struct spw_config *config, struct spw_pool *pool, uint32_t k,
@@ -92,7 +101,8 @@ int spw_worker_main(const struct spw_config *config, const char *which, volatile
     char *id;
     uint32_t k = (uint32_t)strtoul(which, &id, 10);
     bool any_pool = *id != ':';
-    uint64_t pool_id = any_pool ? 0 : strtoull(id + 1, NULL, 16);
+    char *file = id;
+    uint64_t pool_id = any_pool ? 0 : strtoull(id + 1, &file, 16);
     struct spw_error err = {0};
     struct spw_pool_path path;
     struct spw_pool *pool = calloc(1, sizeof *pool);
@@ -110,6 +120,7 @@ int spw_worker_main(const struct spw_config *config, const char *which, volatile
         result = 0; /* asked behind the lock: a new daemon looks the other way round, and would
                        take a shard without a locked worker for one that nobody writes */
     } else {
+        take_place(file, pool, k);
         result = run(config, pool, k, stop);
     }
     spw_pool_detach(pool);

@@ -464,10 +464,10 @@ Test(config, a_flag_does_not_hide_a_mistake_in_the_file)
 
 Test(config, a_line_that_is_too_long_is_an_error_not_two_lines)
 {
-    char text[600] = "[pool]\nname = ", err[512];
+    char text[4000] = "[pool]\nname = ", err[512];
     struct spw_config config;
 
-    memset(text + strlen(text), 'a', 400);
+    memset(text + strlen(text), 'a', 3000);
     cr_expect_eq(parse_file(text, "", &config, err, sizeof(err)), -EINVAL);
     cr_expect(strstr(err, ":2: the line is longer"), "%s", err);
 }
