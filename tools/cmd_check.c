@@ -10,6 +10,8 @@
 
 #include "tools/command.h"
 #include "tools/host.h"
+#include "tools/place_map.h"
+#include "tools/placing.h"
 
 #define ARGS_MAX 128
 
@@ -43,17 +45,35 @@ static json_t *finding_json(const struct spw_host_finding *finding)
     return json;
 }
 
+/* What there is to say of the workers' places, like what there is of the host. */
+static uint32_t add_notes(const struct spw_place *place, struct spw_host_finding *finding)
+{
+    static const enum spw_host_severity severities[] = {[SPW_PLACE_INFO] = SPW_HOST_NOTE,
+                                                        [SPW_PLACE_WARNING] = SPW_HOST_WARNING,
+                                                        [SPW_PLACE_ERROR] = SPW_HOST_ERROR};
+    for (uint32_t i = 0; i < place->notes; i++) {
+        const struct spw_place_note *note = &place->note[i];
+        finding[i] =
+            (struct spw_host_finding){.severity = severities[note->severity], .what = "placement"};
+        snprintf(finding[i].value, sizeof finding[i].value, "%s", note->words);
+        snprintf(finding[i].remedy, sizeof finding[i].remedy, "%s", note->remedy);
+    }
+    return place->notes;
+}
+
 static void print_json(const struct spw_config *config, const struct spw_plan *plan,
-                       const struct spw_host_finding *finding, uint32_t count, bool could_start)
+                       const struct spw_host_finding *finding, uint32_t count,
+                       const struct spw_place *place, bool could_start)
 {
     json_t *findings = json_array();
     for (uint32_t i = 0; i < count; i++)
         json_array_append_new(findings, finding_json(&finding[i]));
     json_t *root = json_pack(
-        "{s:i, s:s, s:b, s:I, s:I, s:I, s:I, s:o}", "schema", 1, "pool", config->name,
+        "{s:i, s:s, s:b, s:I, s:I, s:I, s:I, s:o, s:o}", "schema", 1, "pool", config->name,
         "could_start", could_start, "total_bytes", (json_int_t)plan->total_bytes, "payload_bytes",
         (json_int_t)plan->payload_bytes, "kv_bytes", (json_int_t)plan->kv_bytes, "control_bytes",
-        (json_int_t)plan->control_bytes, "findings", findings);
+        (json_int_t)plan->control_bytes, "findings", findings, "placement",
+        spw_place_map_json(place));
     json_dumpf(root, stdout, JSON_INDENT(1));
     putchar('\n');
     json_decref(root);
@@ -75,7 +95,8 @@ static int split_args(int argc, char *const *argv, char **out_args, bool *out_js
 
 static int check(const struct spw_config *config, bool json)
 {
-    struct spw_host_finding finding[SPW_HOST_FINDINGS_MAX];
+    static struct spw_host_finding finding[SPW_HOST_FINDINGS_MAX + SPW_PLACE_NOTES_MAX];
+    static struct spw_place place;
     struct spw_pool_config pool_config = {0};
     struct spw_error err = {0};
     struct spw_plan plan;
@@ -89,12 +110,20 @@ static int check(const struct spw_config *config, bool json)
     spw_plan_bytes(&pool_config.geometry, &plan);
     spw_host_gather("", config, &host);
     uint32_t count = spw_host_judge(&host, config, &plan, finding);
+    int placed = spw_placing_decide(config, &place, &err);
+    if (placed && !place.notes) {
+        fprintf(stderr, "spillway check: %s\n", err.text);
+        return SPW_EXIT_FAILED;
+    }
+    count += add_notes(&place, &finding[count]);
     for (uint32_t i = 0; i < count; i++)
         could_start &= !is_error(&finding[i]);
-    if (json)
-        print_json(config, &plan, finding, count, could_start);
-    else
+    if (json) {
+        print_json(config, &plan, finding, count, &place, could_start);
+    } else {
         print_text(finding, count);
+        spw_place_map_print(&place);
+    }
     return could_start ? SPW_EXIT_OK : SPW_EXIT_FAILED;
 }
 

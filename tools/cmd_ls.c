@@ -8,13 +8,15 @@
 #include "shm/alive.h"
 #include "tools/command.h"
 #include "tools/look.h"
+#include "tools/show_place.h"
 #include "tools/space_list.h"
 #include "tools/tiers.h"
 
 static void print_json(const struct spw_pool *pool, const struct spw_tiers_view *view)
 {
-    json_t *root = json_pack("{s:i, s:s, s:o, s:o}", "schema", 1, "pool", pool->path.name, "tiers",
-                             spw_tiers_json(view), "spaces", spw_space_list_json(pool));
+    json_t *root = json_pack("{s:i, s:s, s:o, s:o, s:o}", "schema", 1, "pool", pool->path.name,
+                             "tiers", spw_tiers_json(view), "spaces", spw_space_list_json(pool),
+                             "places", spw_show_place_list_json(pool));
     json_dumpf(root, stdout, JSON_INDENT(1));
     putchar('\n');
     json_decref(root);
@@ -43,6 +45,7 @@ int spw_cmd_ls(int argc, char *const *argv)
     } else {
         spw_tiers_print(view);
         spw_space_list_print(pool);
+        spw_show_place_print(pool);
     }
     fflush(stdout); /* whole, before words that go elsewhere */
     if (spw_lock_held(pool->lock_fd, SPW_LOCK_DAEMON) != 1) {

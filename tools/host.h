@@ -84,7 +84,7 @@ enum spw_host_severity { SPW_HOST_OK, SPW_HOST_NOTE, SPW_HOST_WARNING, SPW_HOST_
 struct spw_host_finding {
     enum spw_host_severity severity;
     const char *what; /* "shm", "cgroup", ... static */
-    char value[200];  /* what is so                  */
+    char value[320];  /* what is so                  */
     char remedy[200]; /* "" where nothing is to be done */
     bool counted;     /* needed and available say something, in the unit of what */
     uint64_t needed, available;
