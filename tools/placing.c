@@ -8,7 +8,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "tools/bind.h"
 #include "tools/log.h"
 
 #define NEAR_PERMILLE 990u /* of sampled pages, or it isn't what was asked for */
@@ -88,7 +87,7 @@ static uint32_t refused(const struct spw_place *place, const struct spw_pool *po
 }
 
 static int check_pages(const struct spw_place *place, enum spw_log_severity level,
-                       const struct spw_pool *pool)
+                       const struct spw_pool *pool, spw_bind_where *where, void *ctx)
 {
     int result = 0;
     for (uint32_t k = 0; k < place->workers; k++) {
@@ -98,8 +97,7 @@ static int check_pages(const struct spw_place *place, enum spw_log_severity leve
         struct spw_bind_sample sample;
         if (!is_checked(worker))
             continue;
-        int rc = spw_bind_sample(region->header, region->size_bytes, &nodes, spw_bind_where_kernel,
-                                 NULL, &sample);
+        int rc = spw_bind_sample(region->header, region->size_bytes, &nodes, where, ctx, &sample);
         if (rc) {
             spw_log(level, "placement: where memory of worker %u lies can't be seen (%s): %s", k,
                     strerror(-rc), spw_bind_missing(rc));
@@ -116,7 +114,7 @@ static int check_pages(const struct spw_place *place, enum spw_log_severity leve
 }
 
 int spw_placing_check(const struct spw_place *place, const struct spw_config *config,
-                      const struct spw_pool *pool)
+                      const struct spw_pool *pool, spw_bind_where *where, void *ctx)
 {
     bool strict = config->placement == SPW_PLACEMENT_STRICT;
     enum spw_log_severity level = strict ? SPW_LOG_ERROR : SPW_LOG_WARNING;
@@ -130,7 +128,7 @@ int spw_placing_check(const struct spw_place *place, const struct spw_config *co
                 k, strerror(-rc), spw_bind_missing(rc),
                 strict ? "; or take --placement relaxed" : "; it lies where it comes");
     else
-        rc = check_pages(place, level, pool);
+        rc = check_pages(place, level, pool, where, ctx);
     return strict ? rc : 0;
 }
 

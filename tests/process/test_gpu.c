@@ -93,6 +93,17 @@ Test(process_gpu, CU_7_a_client_meets_the_worker_of_its_gpu_whatever_its_ordinal
     finish();
 }
 
+Test(process_gpu, CU_7_workers_take_the_gpus_that_the_configuration_names)
+{
+    char out[512];
+    start(2, "--gpu", B ",10:00.0");
+    cr_expect(proc_said(&pool, "worker 0 copies by gpu0 (" B ", 0000:90:00.0)"));
+    cr_expect(proc_said(&pool, "worker 1 copies by gpu1 (" A ", 0000:10:00.0)"));
+    cr_expect_eq(engine(B, "rounds", "3", out, sizeof out), 0, "%s", out);
+    cr_expect(strstr(out, "worker 0"), "%s", out);
+    finish();
+}
+
 Test(process_gpu, CU_7_a_gpu_that_no_worker_has_is_refused_with_those_that_there_are)
 {
     char out[512];
