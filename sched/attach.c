@@ -8,6 +8,7 @@
  *   acknowledged            same
  */
 #include "sched/handle.h"
+#include "sched/thread_place.h"
 
 #include "shm/alive.h"
 #include "shm/doorbell.h"
@@ -291,7 +292,10 @@ int spw_attach(const struct spw_attach_options *options, struct spw_client **out
     struct spw_pool_path path;
     struct spw_error err = {0};
     struct spw_client *client = NULL;
+    struct spw_thread_place place = {.bound = false};
     int rc = out_client ? read_options(options, &mine, &path, &err) : -EINVAL;
+    if (rc == 0) /* first: what is allocated from here on is near */
+        rc = spw_thread_place(&mine, &place, &err);
     if (rc == 0 && !(client = calloc(1, sizeof(*client))))
         rc = -ENOMEM;
     if (rc == 0) {
@@ -300,10 +304,12 @@ int spw_attach(const struct spw_attach_options *options, struct spw_client **out
         spw_link_init(&client->requests);
         rc = attach(client, &mine, &path, &err);
     }
-    if (rc == 0)
+    if (rc == 0) {
         *out_client = client;
-    else
+    } else {
         spw_detach(client);
+        spw_thread_place_undo(&place);
+    }
     if (rc < 0 && error_text && error_bytes > 0)
         snprintf(error_text, error_bytes, "%s", err.text[0] ? err.text : strerror(-rc));
     return rc;

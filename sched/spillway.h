@@ -45,6 +45,13 @@ struct spw_request;
 
 /* ---- attach ---------------------------------------------------------------------------------- */
 
+/** What the thread that attaches is bound to, and stays bound to. */
+enum spw_thread_bind {
+    SPW_THREAD_ANYWHERE = 0,
+    SPW_THREAD_ON_NODE = 1, /* CPUs of numa_node, of those that it may use */
+    SPW_THREAD_ON_CPU = 2   /* the one CPU cpu                             */
+};
+
 struct spw_attach_options {
     uint32_t size_bytes; /* sizeof(struct spw_attach_options)                              */
     int32_t numa_node;   /* where the replica lies, -1 = wherever this thread runs         */
@@ -57,6 +64,8 @@ struct spw_attach_options {
     uint64_t (*now_ns)(void *ctx); /* clock that waits are measured by; NULL = CLOCK_MONOTONIC.
                                       ETAs compare it with the workers' clock, which is that one */
     void *clock_ctx;
+    uint32_t bind_thread; /* enum spw_thread_bind                                          */
+    uint32_t cpu;         /* for SPW_THREAD_ON_CPU                                              */
 };
 
 /** Version of the library, e.g. "0.1.0"; static. */
@@ -67,7 +76,7 @@ SPW_API const char *spw_version(void);
  * it from the state tables.
  *
  * -ENOENT no such pool; -EAGAIN it is starting; -EOWNERDEAD its daemon is dead; -EPROTONOSUPPORT it
- * speaks another layout; -EACCES; -EBUSY all client places are taken; -ETIMEDOUT a worker did not
+ * speaks another layout; -EINVAL numa_node or cpu isn't there or isn't allowed; -EACCES; -EBUSY all client places are taken; -ETIMEDOUT a worker did not
  * answer. @error_text (may be NULL, @error_bytes long) gets the words.
  */
 SPW_API int spw_attach(const struct spw_attach_options *options, struct spw_client **out_client,
