@@ -46,10 +46,8 @@ static uint64_t variants, warm, asked, hits;
 static void start(void)
 {
     static struct spw_warm_count before;
-    struct spw_pool_config config = {.mode = 0600,
-                                     .gid = -1,
-                                     .keep_spaces = spw_warm_keep_spaces,
-                                     .ctx = &before};
+    struct spw_pool_config config = {
+        .mode = 0600, .gid = -1, .keep_spaces = spw_warm_keep_spaces, .ctx = &before};
     struct spw_error err = {0};
     config.geometry = (struct spw_geometry){.workers = RANKS,
                                             .clients = 3,
