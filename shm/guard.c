@@ -22,6 +22,7 @@ struct area {
 static struct area areas[SPW_GUARD_AREAS_MAX];
 static spw_atomic32 areas_used; /* none beyond was ever used */
 static pthread_mutex_t areas_mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct sigaction before_us; /* what SIGBUS did; written before the handler is there */
 
 /* The area that holds @at, or NULL. Called by the handler: no lock. */
 static struct area *find(uint64_t at)
@@ -57,11 +58,24 @@ static bool cover(const struct area *area)
     return true;
 }
 
-static void on_sigbus(int sig, siginfo_t *info, void *context)
+/* A SIGBUS that is none of ours. */
+static void hand_on(int sig, siginfo_t *info, void *context)
 {
     const struct sigaction standard = {.sa_handler = SIG_DFL};
+    if (before_us.sa_flags & SA_SIGINFO) {
+        before_us.sa_sigaction(sig, info, context);
+    } else if (before_us.sa_handler != SIG_DFL && before_us.sa_handler != SIG_IGN) {
+        before_us.sa_handler(sig);
+    } else {
+        sigaction(sig, &standard, NULL);
+        if (info->si_code <= 0) /* somebody sent it: nothing will be touched again */
+            raise(sig);
+    }
+}
+
+static void on_sigbus(int sig, siginfo_t *info, void *context)
+{
     int before = errno;
-    (void)context;
     struct area *area =
         info->si_code == BUS_ADRERR ? find((uint64_t)(uintptr_t)info->si_addr) : NULL;
     if (area) {
@@ -71,17 +85,24 @@ static void on_sigbus(int sig, siginfo_t *info, void *context)
             return;
         }
     }
-    sigaction(sig, &standard, NULL);
-    if (info->si_code <= 0) /* somebody sent it: nothing will be touched again */
-        raise(sig);
+    hand_on(sig, info, context);
     errno = before;
 }
 
 int spw_guard_install(void)
 {
     struct sigaction action = {.sa_sigaction = on_sigbus, .sa_flags = SA_SIGINFO};
+    struct sigaction now;
     sigemptyset(&action.sa_mask);
-    return sigaction(SIGBUS, &action, NULL) ? -errno : 0;
+    pthread_mutex_lock(&areas_mutex);
+    int rc = sigaction(SIGBUS, NULL, &now);
+    bool there = (now.sa_flags & SA_SIGINFO) && now.sa_sigaction == on_sigbus;
+    if (rc == 0 && !there) {
+        before_us = now;
+        rc = sigaction(SIGBUS, &action, NULL);
+    }
+    pthread_mutex_unlock(&areas_mutex);
+    return rc ? -errno : 0;
 }
 
 int spw_guard_add(void *start, uint64_t bytes, bool writable)

@@ -4,9 +4,9 @@
  * Mappings of objects that a client may cut. It owns its client.c and kv.c and may truncate them
  * while daemon, workers and tools have them mapped: their next touch beyond the new end is SIGBUS.
  * With the guard installed, such a touch finds zero pages over the whole region instead, and the
- * region is marked lost; any other SIGBUS has its default action.
+ * region is marked lost; any other SIGBUS goes where it went before, or has its default action.
  *
- *   roles     process-local. Programs install it once; shm/region.c registers what it maps of
+ *   roles     process-local. Programs install it once, and engines that run a worker inside; shm/region.c registers what it maps of
  *             clients' objects. The client library installs nothing: an engine's signals are its own
  *   progress  the handler is async-signal-safe, bounded, and takes no lock; any thread may fault
  *   order     lost, then the zero pages: whoever has read one of their bytes finds it lost [GD-1]
@@ -23,7 +23,7 @@
 
 #define SPW_GUARD_AREAS_MAX 4096u
 
-/** Handle SIGBUS from now on, in all threads. 0 or -errno. */
+/** Handle SIGBUS from now on, in all threads; once more is fine. 0 or -errno. */
 int spw_guard_install(void);
 
 /** Watch [@start, @start + @bytes), whole pages. Returns its number (from 1), or -EMFILE: too many

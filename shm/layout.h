@@ -162,6 +162,8 @@ struct spw_space_slot {
 };
 SPW_LAYOUT_SIZE(struct spw_space_slot, 1152);
 
+#define SPW_VALUES_BYTES 16384u
+
 struct spw_ctl {
     struct spw_region_header header;
     struct spw_geometry geometry;
@@ -180,6 +182,9 @@ struct spw_ctl {
     /* how often client.c and kv.c were made anew because somebody cut or removed them: a worker
        that has mapped another number maps them again */
     spw_atomic64 client_object[SPW_CLIENTS_MAX + 1];
+    /* the daemon's effective values as a configuration file, for workers that it doesn't start itself;
+       stored before the phase is SERVING, and not changed after */
+    char values[SPW_VALUES_BYTES];
 };
 SPW_LAYOUT_FIELD(struct spw_ctl, geometry, 128);
 SPW_LAYOUT_FIELD(struct spw_ctl, phase, 192);
@@ -296,7 +301,11 @@ struct spw_feed_head {
     alignas(64) spw_atomic64 passes; /* loop passes, for display                    */
     spw_atomic64 lingering; /* 1: transfers of this worker may outlive its process: what it was
                                filling stays in quarantine after its death (tier/quarantine.h) */
-    uint8_t reserved1[48];
+    /* of the engine whose thread this worker is, 0 = it is a process of its own: the lock of one that is
+       dead may be free while its copies still run, until its process is gone (tools/inside_watch.h) */
+    spw_atomic64 inside_pid;
+    spw_atomic64 inside_ticks; /* when that process began (shm/process.h), stored first */
+    uint8_t reserved1[32];
     alignas(64) spw_atomic64 counter[SPW_COUNTERS_MAX];
     spw_atomic64 acked[SPW_CLIENTS_MAX + 1];       /* generation of client c that is served here  */
     spw_atomic64 fenced[SPW_CLIENTS_MAX + 1];      /* step of client c that is void, and earlier  */

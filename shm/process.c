@@ -12,9 +12,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define STAT_BYTES  1024
-#define FIELD_TICKS 22 /* of /proc/PID/stat, counted from 1 */
-#define FIELD_STATE 3  /* first one behind the name         */
+#define STAT_BYTES 1024
+
+/* Fields of /proc/PID/stat, counted from 1; the first one behind the name, which may hold anything, is
+ * the state. */
+enum { FIELD_STATE = 3, FIELD_THREADS = 20, FIELD_TICKS = 22 };
 
 /* Is /proc that of this process's own pid namespace? In a new one it may still be the old one's. */
 static bool proc_is_ours(void)
@@ -22,6 +24,15 @@ static bool proc_is_ours(void)
     char text[32] = "";
     ssize_t n = readlink("/proc/self", text, sizeof text - 1);
     return n > 0 && strtol(text, NULL, 10) == getpid();
+}
+
+/* NULL: there are not so many. */
+static const char *field_at(const char *behind_name, int field)
+{
+    const char *at = behind_name;
+    for (int i = FIELD_STATE; at && i <= field; i++)
+        at = strchr(at + 1, ' ');
+    return at ? at + 1 : NULL;
 }
 
 uint64_t spw_process_start_ticks(pid_t pid)
@@ -33,10 +44,13 @@ uint64_t spw_process_start_ticks(pid_t pid)
     if (file)
         fclose(file);
     text[n] = '\0';
-    char *at = strrchr(text, ')'); /* the name may hold anything */
-    for (int field = FIELD_STATE; at && field <= FIELD_TICKS; field++)
-        at = strchr(at + 1, ' ');
-    return at ? strtoull(at, NULL, 10) : 0;
+    const char *behind_name = strrchr(text, ')');
+    const char *state = field_at(behind_name, FIELD_STATE);
+    const char *threads = field_at(behind_name, FIELD_THREADS);
+    const char *ticks = field_at(behind_name, FIELD_TICKS);
+    if (!ticks || (*state == 'Z' && strtol(threads, NULL, 10) <= 1))
+        return 0;
+    return strtoull(ticks, NULL, 10);
 }
 
 uint64_t spw_process_namespace(void)

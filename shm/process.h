@@ -10,7 +10,8 @@
 #include <sys/types.h>
 
 /** When process @pid began, in ticks since the host's start, as field 22 of its stat says it; no
- * two processes of a pid have the same. 0: there is none, or /proc isn't this namespace's. */
+ * two processes of a pid have the same. 0: there is none, it has ended with all its threads and only its parent
+ * has not heard of it yet, or /proc isn't this namespace's. */
 uint64_t spw_process_start_ticks(pid_t pid);
 
 /** Inode of this process's pid namespace: pids mean the same where it is the same. 0: unknown. */

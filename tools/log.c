@@ -2,6 +2,7 @@
 #include "tools/log.h"
 
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <string.h>
 
@@ -19,6 +20,7 @@ struct kind {
     char last[SPW_LOG_LINE_BYTES];
 };
 
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* over all of the state but its config */
 static struct {
     struct spw_log_config config;
     struct kind kind[KINDS];
@@ -90,13 +92,14 @@ void spw_log(enum spw_log_severity severity, const char *format, ...)
     va_list args;
     if (state.config.quiet && severity > SPW_LOG_WARNING)
         return;
-    struct kind *kind = find(format, now_ns());
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     for (char *letter = text; *letter; letter++)
         if ((unsigned char)*letter < ' ' || *letter == 127)
             *letter = '?';
+    pthread_mutex_lock(&mutex);
+    struct kind *kind = find(format, now_ns());
     kind->severity = severity;
     if (kind->said < SPW_LOG_BURST) {
         kind->said++;
@@ -105,21 +108,26 @@ void spw_log(enum spw_log_severity severity, const char *format, ...)
         kind->held++;
         snprintf(kind->last, sizeof kind->last, "%s", text);
     }
+    pthread_mutex_unlock(&mutex);
 }
 
 void spw_log_tick(void)
 {
     uint64_t now = now_ns();
+    pthread_mutex_lock(&mutex);
     for (uint32_t i = 0; i < KINDS; i++) {
         struct kind *kind = &state.kind[i];
         if (kind->format && now - kind->since_ns >= SPW_LOG_WINDOW_NS)
             close_window(kind);
     }
+    pthread_mutex_unlock(&mutex);
 }
 
 void spw_log_close(void)
 {
+    pthread_mutex_lock(&mutex);
     for (uint32_t i = 0; i < KINDS; i++)
         if (state.kind[i].format)
             close_window(&state.kind[i]);
+    pthread_mutex_unlock(&mutex);
 }

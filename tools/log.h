@@ -13,7 +13,7 @@
  * SPW_LOG_WINDOW_NS; the rest are counted, and told with the next one or by spw_log_tick(). The
  * data path never logs: it counts (tier/counters.h).
  *
- *   roles     one log a process, one thread; nothing is shared
+ *   roles     one log a process, any of its threads; opened and closed by one. Nothing is shared
  */
 #include <stdbool.h>
 #include <stdint.h>
