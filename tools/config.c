@@ -50,6 +50,8 @@ static const struct spw_option table[] = {
      "let --mode have bits for everyone on the host"},
     {"workers", "pool", SPW_OPTION_COUNT, FIELD(workers), 1, SPW_CONFIG_WORKERS_MAX, NULL, "1",
      "worker processes, one a GPU"},
+    {"inside", "pool", SPW_OPTION_TEXT, FIELD(inside), 0, TEXT_MAX(inside), NULL, NULL,
+     "of these, the ones that engines run as threads of theirs, like 0-1,3: they are not started"},
     {"capacity-chunks", "pool", SPW_OPTION_COUNT, FIELD(capacity_chunks), 1, 1ull << 24, NULL,
      "1024", "resident chunks that each worker holds"},
     {"chunk-bytes", "pool", SPW_OPTION_BYTES, FIELD(chunk_bytes), 64, 2ull << 30, NULL, "64KiB",

@@ -53,6 +53,7 @@ struct spw_config {
     int64_t gid;                   /* of group, -1 for none */
     bool allow_world;              /* mode may have bits for everyone */
     uint64_t workers;              /* 1..SPW_CONFIG_WORKERS_MAX */
+    char inside[128];              /* workers that are threads of engines: "0-1,3" */
     uint64_t capacity_chunks;      /* resident chunks a worker */
     uint64_t chunk_bytes;          /* payload of a slot, a multiple of 64 */
     uint64_t kv_blocks;            /* host KV blocks a client, for the host copier; 0: none */

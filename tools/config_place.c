@@ -80,6 +80,13 @@ struct spw_set spw_config_exclude_cpus(const struct spw_config *config)
     return set;
 }
 
+struct spw_set spw_config_inside(const struct spw_config *config)
+{
+    struct spw_set set = {{0}};
+    spw_set_parse(config->inside, strlen(config->inside), &set);
+    return set;
+}
+
 /* ---- the check ---------------------------------------------------------------------------------- */
 
 typedef bool is_valid(const char *entry, size_t bytes);
@@ -145,6 +152,22 @@ static int check_twice(const struct spw_config *config, char *err, size_t err_by
     return 0;
 }
 
+static int check_inside(const struct spw_config *config, char *err, size_t err_bytes)
+{
+    struct spw_set set;
+    if (!spw_set_parse(config->inside, strlen(config->inside), &set)) {
+        snprintf(err, err_bytes, "--inside: \"%s\" is not workers like 0-1,3", config->inside);
+        return -EINVAL;
+    }
+    uint32_t beyond = spw_set_next(&set, (uint32_t)config->workers);
+    if (beyond == SPW_SET_MAX)
+        return 0;
+    snprintf(err, err_bytes, "--inside: \"%s\" names worker %u, --workers (%llu) has 0 to %llu",
+             config->inside, beyond, (unsigned long long)config->workers,
+             (unsigned long long)config->workers - 1);
+    return -EINVAL;
+}
+
 int spw_config_check_place(const struct spw_config *config, char *err, size_t err_bytes)
 {
     struct spw_set set;
@@ -166,5 +189,5 @@ int spw_config_check_place(const struct spw_config *config, char *err, size_t er
                  config->exclude_cpus);
         rc = -EINVAL;
     }
-    return rc;
+    return rc ? rc : check_inside(config, err, err_bytes);
 }

@@ -14,5 +14,7 @@ bool spw_config_gpu_node(const struct spw_config *config, uint32_t k, uint32_t *
 bool spw_config_worker_cpus(const struct spw_config *config, uint32_t k, struct spw_set *out_cpus);
 /** --exclude-cpus, the empty set where it isn't given. */
 struct spw_set spw_config_exclude_cpus(const struct spw_config *config);
+/** --inside, the empty set where it isn't given. */
+struct spw_set spw_config_inside(const struct spw_config *config);
 
 #endif

@@ -18,8 +18,10 @@
 #include "tier/nvme.h"
 #include "tools/below_dir.h"
 #include "tools/below_watch.h"
+#include "tools/config_place.h"
 #include "tools/gpu_faults.h"
 #include "tools/gpu_words.h"
+#include "tools/inside_watch.h"
 #include "tools/log.h"
 #include "tools/mail.h"
 #include "tools/pages.h"
@@ -27,6 +29,7 @@
 #include "tools/placing.h"
 #include "tools/plan.h"
 #include "tools/warm.h"
+#include "tools/worker_main.h"
 
 extern char **environ;
 
@@ -42,6 +45,8 @@ extern char **environ;
 #define HURRY_NS       200000000ull  /* what is left of that after a second signal           */
 
 struct worker_process {
+    bool inside; /* an engine's thread: neither started nor ended from here */
+    struct spw_inside_watch watch;
     pid_t pid; /* 0 = none */
     uint64_t passes_before;
     uint64_t incarnation_before;
@@ -87,6 +92,18 @@ static int open_values(const struct spw_config *config)
         return -1;
     spw_config_print(config, out);
     return fclose(out) ? -1 : fd;
+}
+
+/* For workers that are threads of engines. */
+static int publish_values(const struct daemon *daemon)
+{
+    struct spw_ctl *ctl = daemon->pool.ctl;
+    ssize_t n = pread(daemon->values_fd, ctl->values, sizeof ctl->values, 0);
+    if (n > 0 && n < (ssize_t)sizeof ctl->values)
+        return 0;
+    spw_log(SPW_LOG_ERROR, "the values can't be published: they take more than %u bytes",
+            SPW_VALUES_BYTES);
+    return -E2BIG;
 }
 
 /* Signals of the terminal or a container's end may come before the worker can handle them: it
@@ -169,24 +186,54 @@ static void tell_unbound(struct daemon *daemon, uint32_t k)
             k);
 }
 
+static void set_up(struct daemon *daemon, uint32_t k, uint64_t incarnation, uint64_t pid)
+{
+    struct spw_worker_state *state = &daemon->pool.ctl->worker[k];
+    spw_store_relaxed(&state->incarnation, incarnation);
+    /* [WS-1] release: incarnation before UP; pairs with the client library's look at a step */
+    spw_store_release(&state->phase, SPW_WORKER_UP);
+    daemon->worker[k].up = true;
+    spw_log(SPW_LOG_NOTICE, "worker %u is up, incarnation %" PRIu64 ", pid %" PRIu64 "%s", k,
+            incarnation, pid, daemon->worker[k].inside ? ", inside an engine" : "");
+    tell_copier(daemon, k);
+    tell_unbound(daemon, k);
+}
+
 /* A worker is up once it has adopted its shard and gone round its loop. */
 static void notice_up(struct daemon *daemon, uint32_t k)
 {
     struct worker_process *worker = &daemon->worker[k];
     struct spw_feed_head *feed = daemon->pool.feed[k];
     uint64_t incarnation = spw_load_acquire(&feed->incarnation);
-    if (worker->up || !worker->pid || incarnation == worker->incarnation_before ||
-        spw_load_relaxed(&feed->passes) == worker->passes_before)
-        return;
+    if (!worker->up && worker->pid && incarnation != worker->incarnation_before &&
+        spw_load_relaxed(&feed->passes) != worker->passes_before)
+        set_up(daemon, k, incarnation, (uint64_t)worker->pid);
+}
+
+/* A worker that is an engine's thread. Its pid is for display: nobody is signalled by it. */
+static void notice_inside(struct daemon *daemon, uint32_t k)
+{
+    struct worker_process *worker = &daemon->worker[k];
     struct spw_worker_state *state = &daemon->pool.ctl->worker[k];
-    spw_store_relaxed(&state->incarnation, incarnation);
-    /* [WS-1] release: incarnation before UP; pairs with the client library's look at a step */
-    spw_store_release(&state->phase, SPW_WORKER_UP);
-    worker->up = true;
-    spw_log(SPW_LOG_NOTICE, "worker %u is up, incarnation %" PRIu64 ", pid %d", k, incarnation,
-            worker->pid);
-    tell_copier(daemon, k);
-    tell_unbound(daemon, k);
+    switch (spw_inside_watch_look(&worker->watch, &daemon->pool, k)) {
+    case SPW_INSIDE_CAME:
+        spw_pin_watch_start(&worker->pin);
+        spw_below_watch_start(&worker->below, daemon->pool.feed[k], spw_monotonic_ns());
+        spw_store_relaxed(&state->pid, worker->watch.pid);
+        set_up(daemon, k, worker->watch.incarnation, worker->watch.pid);
+        break;
+    case SPW_INSIDE_WENT:
+        worker->up = false;
+        spw_store_relaxed(&state->pid, 0);
+        spw_add_own(&state->restarts, 1);
+        /* [WS-1] release: whoever sees REAPED knows that no copy of it runs */
+        spw_store_release(&state->phase, SPW_WORKER_REAPED);
+        spw_log(SPW_LOG_NOTICE, "worker %u has gone, which was inside pid %" PRIu64, k,
+                worker->watch.pid);
+        break;
+    case SPW_INSIDE_SAME:
+        break;
+    }
 }
 
 /* The worker has lost its GPU. True: too often, it isn't started any more; others go on. */
@@ -246,8 +293,8 @@ static void restart_due(struct daemon *daemon)
 {
     for (uint32_t k = 0; k < daemon->pool.geometry.workers; k++) {
         struct worker_process *worker = &daemon->worker[k];
-        if (!worker->pid && !worker->given_up && spw_monotonic_ns() >= worker->restart_ns &&
-            start_worker(daemon, k))
+        if (!worker->pid && !worker->inside && !worker->given_up &&
+            spw_monotonic_ns() >= worker->restart_ns && start_worker(daemon, k))
             worker->restart_ns = spw_monotonic_ns() + BACKOFF_MAX_NS;
     }
 }
@@ -292,12 +339,14 @@ static void watch_pinning(struct daemon *daemon)
             refused_pinning(daemon, k);
 }
 
-/* Every worker is up, or given up. */
+/* Every worker that is started from here is up, or given up. */
 static bool all_up(const struct daemon *daemon)
 {
-    for (uint32_t k = 0; k < daemon->pool.geometry.workers; k++)
-        if (!daemon->worker[k].up && !daemon->worker[k].given_up)
+    for (uint32_t k = 0; k < daemon->pool.geometry.workers; k++) {
+        const struct worker_process *worker = &daemon->worker[k];
+        if (!worker->up && !worker->given_up && !worker->inside)
             return false;
+    }
     return true;
 }
 
@@ -458,8 +507,15 @@ static void tell_of_left_shards(const struct spw_config *config)
 
 static void start_workers(struct daemon *daemon)
 {
-    for (uint32_t k = 0; k < daemon->pool.geometry.workers; k++)
-        start_worker(daemon, k);
+    struct spw_set inside = spw_config_inside(daemon->config);
+    for (uint32_t k = 0; k < daemon->pool.geometry.workers; k++) {
+        struct worker_process *worker = &daemon->worker[k];
+        worker->inside = spw_set_has(&inside, k);
+        if (worker->inside)
+            spw_inside_watch_start(&worker->watch, daemon->pool.feed[k]);
+        else
+            start_worker(daemon, k);
+    }
 }
 
 /* Until when workers may drain; a second signal shortens it. */
@@ -474,6 +530,22 @@ static bool is_over(struct patience *patience, sig_atomic_t signals)
     if (signals > patience->signals && patience->until_ns > now + HURRY_NS)
         patience->until_ns = now + HURRY_NS;
     return now >= patience->until_ns;
+}
+
+/* Likewise for one that is an engine's thread: its engine lives on. */
+static int await_inside(struct daemon *daemon, uint32_t k, struct patience *patience)
+{
+    struct spw_inside_watch *watch = &daemon->worker[k].watch;
+    while (watch->up && spw_inside_watch_look(watch, &daemon->pool, k) != SPW_INSIDE_WENT) {
+        if (is_over(patience, *daemon->stop)) {
+            spw_log(SPW_LOG_ERROR,
+                    "worker %u, inside pid %" PRIu64 ", didn't leave; end its engine", k,
+                    watch->pid);
+            return 1;
+        }
+        usleep(1000);
+    }
+    return 0;
 }
 
 /* Wait for a worker that was told to leave; one that doesn't in time is killed, and named. */
@@ -513,7 +585,8 @@ static int stop_workers(struct daemon *daemon)
     struct patience patience = {.since_ns = spw_monotonic_ns(), .signals = *daemon->stop};
     patience.until_ns = patience.since_ns + daemon->config->drain_limit_ns + GRACE_NS;
     for (uint32_t k = 0; k < daemon->pool.geometry.workers; k++) {
-        if (end_worker(daemon, k, &patience))
+        if (daemon->worker[k].inside ? await_inside(daemon, k, &patience)
+                                     : end_worker(daemon, k, &patience))
             result = 1;
         daemon->worker[k].pid = 0;
         spw_store_relaxed(&ctl->worker[k].pid, 0); /* the next daemon needn't look for it */
@@ -546,7 +619,10 @@ static void serve(struct daemon *daemon)
     while (!*daemon->stop && !daemon->stop_asked && !daemon->name_lost && !daemon->unpinned &&
            !none_left(daemon)) {
         for (uint32_t k = 0; k < daemon->pool.geometry.workers; k++)
-            notice_up(daemon, k);
+            if (daemon->worker[k].inside)
+                notice_inside(daemon, k);
+            else
+                notice_up(daemon, k);
         if (!ready && all_up(daemon)) {
             become_ready(daemon);
             ready = true;
@@ -593,7 +669,7 @@ int spw_daemon_run(const struct spw_config *config, char *const *argv, volatile 
         spw_log(SPW_LOG_ERROR, "%s", err.text);
         goto out;
     }
-    if (others_below(config) || spw_pages_make(config, &daemon->pool) ||
+    if (publish_values(daemon) || others_below(config) || spw_pages_make(config, &daemon->pool) ||
         spw_placing_check(&daemon->place, config, &daemon->pool, spw_bind_where_kernel, NULL)) {
         if (!daemon->pool.warm) /* what was taken over stays, for a start that asks for less */
             spw_pool_unlink(&daemon->pool, NULL);

@@ -19,11 +19,4 @@
  * Exit status: 0 clean, 1 failed (words on stderr). */
 int spw_daemon_run(const struct spw_config *config, char *const *argv, volatile sig_atomic_t *stop);
 
-/** What a worker ends with whose GPU is of no use to this process any more: a new one may help. */
-#define SPW_EXIT_GPU_LOST 3
-
-/** The body of a worker process; @which is "K:ID", its number and the pool's id, or "K":
- * whatever pool has the name. */
-int spw_worker_main(const struct spw_config *config, const char *which, volatile int *stop);
-
 #endif

@@ -16,6 +16,7 @@
 #include "tools/daemon.h"
 #include "tools/log.h"
 #include "tools/placing.h"
+#include "tools/worker_main.h"
 
 static volatile sig_atomic_t stop;
 
@@ -115,6 +116,22 @@ static int print_place(const struct spw_config *config)
     return 0;
 }
 
+/* "K:ID:FD": its number, the pool's id, the file of places; or less of it. */
+static int be_worker(const struct spw_config *config, const char *text)
+{
+    struct spw_error err = {0};
+    char *id, *file = NULL;
+    struct spw_worker_which which = {.k = (uint32_t)strtoul(text, &id, 10), .place_fd = -1};
+    if (*id == ':')
+        which.pool_id = strtoull(id + 1, &file, 16);
+    if (file && *file == ':')
+        which.place_fd = (int)strtol(file + 1, NULL, 10);
+    int status = spw_worker_main(config, &which, &stop, &err);
+    if (status)
+        spw_log(SPW_LOG_ERROR, "%s", err.text);
+    return status;
+}
+
 int main(int argc, char **argv)
 {
     struct spw_config config;
@@ -152,8 +169,7 @@ int main(int argc, char **argv)
         spw_config_print(&config, stderr);
     if (!worker)
         spw_config_warn(&config, log_warning, NULL);
-    int status =
-        worker ? spw_worker_main(&config, argv[2], &stop) : spw_daemon_run(&config, argv, &stop);
+    int status = worker ? be_worker(&config, argv[2]) : spw_daemon_run(&config, argv, &stop);
     spw_log_close();
     return status;
 }

@@ -1,7 +1,11 @@
 /*
- * A worker process: attach, take the worker's lock byte, open a copier, run the loop. It writes
- * only what tier/worker.h says; when it dies, the daemon reaps it and starts a successor.
+ * A worker, a process or a thread of an engine: attach, take the worker's lock byte, open a copier, run the
+ * loop. It writes only what tier/worker.h and tools/inside_watch.h say; when it dies, its daemon starts a
+ * successor, or an engine does.
  */
+#include "tools/worker_main.h"
+
+#include <inttypes.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -9,7 +13,7 @@
 #include "tier/counters.h"
 #include "tier/job.h"
 #include "tier/worker.h"
-#include "tools/daemon.h"
+#include "tools/inside_watch.h"
 #include "tools/log.h"
 #include "tools/pages.h"
 #include "tools/placing.h"
@@ -34,29 +38,33 @@ static uint64_t counted(const struct spw_pool *pool, uint32_t k, enum spw_worker
     return spw_load_relaxed(&pool->feed[k]->counter[counter]);
 }
 
-/* Which place the daemon has for it, from the file that it named behind the pool's id, if it did. */
-static void take_place(const char *file, struct spw_pool *pool, uint32_t k)
+/* Which place the daemon has for it, if it said so. */
+static void take_place(const struct spw_worker_which *which, struct spw_pool *pool)
 {
     struct spw_place_worker place;
-    bool has = *file == ':' && spw_placing_read((int)strtol(file + 1, NULL, 10), k, &place);
-    spw_placing_take(has ? &place : NULL, pool, k);
+    bool has = which->place_fd >= 0 && spw_placing_read(which->place_fd, which->k, &place);
+    spw_placing_take(has ? &place : NULL, pool, which->k);
 }
 
-static int run(const struct spw_config *config, struct spw_pool *pool, uint32_t k,
-               volatile int *stop)
+static int say_end(int status, uint32_t k, struct spw_error *err)
 {
-    struct spw_error err = {0};
+    if (status == -ENODEV)
+        spw_fail(err, status, "worker %u: its GPU failed; its jobs have ended", k);
+    else if (status)
+        spw_fail(err, status, "worker %u: copies were still running at the limit", k);
+    return status;
+}
+
+/* Serve with what @copier is. 0 or a negative errno. */
+static int serve(const struct spw_config *config, struct spw_pool *pool, uint32_t k,
+                 const struct spw_worker_copier *copier, volatile int *stop, struct spw_error *err)
+{
     struct spw_worker *worker = NULL;
-    struct spw_worker_copier copier;
-    int status = spw_worker_copier_open(config, pool, k, &copier, &err);
-    if (status) {
-        spw_log(SPW_LOG_ERROR, "worker %u: %s", k, err.text);
-        return config->copier == SPW_CONFIG_COPIER_HOST ? 1 : SPW_EXIT_GPU_LOST;
-    }
+    struct spw_error why = {0};
     struct spw_worker_config worker_config = {
         .pool = pool,
         .k = k,
-        .copier = copier.handle,
+        .copier = copier->handle,
         .queue_chunks = (uint32_t)config->queue_chunks,
         .client_jobs_max = jobs_of_a_client(&pool->geometry),
         .overtake_limit_ns = config->overtake_limit_ns,
@@ -67,62 +75,87 @@ static int run(const struct spw_config *config, struct spw_pool *pool, uint32_t 
         .drain_limit_ns = config->drain_limit_ns,
         .io_quarantine_ns = config->io_quarantine_ns,
         .transfers_linger = false, /* a host copier's end with its process */
-        .usable_slots = copier.pin ? spw_pin_usable_slots : NULL,
-        .usable_ctx = copier.pin,
+        .usable_slots = copier->pin ? spw_pin_usable_slots : NULL,
+        .usable_ctx = copier->pin,
         .evict = config->evict == SPW_EVICT_FIFO ? SPW_EVICT_BY_AGE : SPW_EVICT_BY_USE,
         .now_ns = now_ns,
     };
     struct spw_worker_below below = {.config = config, .pool = pool, .k = k};
     spw_worker_below_use(&below, &worker_config);
     uint64_t afresh = counted(pool, k, SPW_WORKER_afresh);
-    status = spw_worker_open(&worker_config, &worker, &err);
+    int status = spw_worker_open(&worker_config, &worker, &why);
+    if (status)
+        return spw_fail(err, status, "worker %u: %s", k, why.text);
+    if (!worker_config.open_cold)
+        spw_pages_use(config, pool, k);
+    if (counted(pool, k, SPW_WORKER_afresh) != afresh)
+        spw_log(SPW_LOG_WARNING,
+                "worker %u: its update ring made no sense: the shard is emptied and goes on", k);
+    status = say_end(spw_worker_run(worker, stop), k, err);
+    spw_worker_close(worker);
+    return status;
+}
+
+/* With the lock held. Exit status. */
+static int run(const struct spw_config *config, const struct spw_worker_which *which,
+               struct spw_pool *pool, volatile int *stop, struct spw_error *err)
+{
+    uint32_t k = which->k;
+    struct spw_worker_copier copier;
+    struct spw_error why = {0};
+    spw_inside_enter(pool->feed[k], which->inside);
+    take_place(which, pool);
+    int status = spw_worker_copier_open(config, pool, k, &copier, &why);
     if (status) {
-        spw_log(SPW_LOG_ERROR, "worker %u: %s", k, err.text);
-    } else {
-        if (!worker_config.open_cold)
-            spw_pages_use(config, pool, k);
-        if (counted(pool, k, SPW_WORKER_afresh) != afresh)
-            spw_log(SPW_LOG_WARNING,
-                    "worker %u: its update ring made no sense: the shard is emptied and goes on",
-                    k);
-        status = spw_worker_run(worker, stop);
-        if (status == -ENODEV)
-            spw_log(SPW_LOG_ERROR, "worker %u: its GPU failed; its jobs have ended", k);
-        else if (status)
-            spw_log(SPW_LOG_ERROR, "worker %u: copies were still running at the limit", k);
-        spw_worker_close(worker);
+        spw_inside_leave(pool->feed[k]);
+        spw_fail(err, status, "worker %u: %s", k, why.text);
+        return config->copier == SPW_CONFIG_COPIER_HOST ? 1 : SPW_EXIT_GPU_LOST;
     }
+    status = serve(config, pool, k, &copier, stop, err);
     spw_worker_copier_close(&copier);
+    if (status != -ETIMEDOUT) /* else copies may go on until this process is gone */
+        spw_inside_leave(pool->feed[k]);
     return status == -ENODEV ? SPW_EXIT_GPU_LOST : status ? 1 : 0;
 }
 
-int spw_worker_main(const struct spw_config *config, const char *which, volatile int *stop)
+/* 0, the lock being taken; or why this isn't the pool's worker @which->k. */
+static int become(const struct spw_worker_which *which, struct spw_pool *pool,
+                  struct spw_error *err)
 {
-    char *id;
-    uint32_t k = (uint32_t)strtoul(which, &id, 10);
-    bool any_pool = *id != ':';
-    char *file = id;
-    uint64_t pool_id = any_pool ? 0 : strtoull(id + 1, &file, 16);
-    struct spw_error err = {0};
+    uint32_t k = which->k;
+    const struct spw_feed_head *feed = pool->feed[k];
+    if (which->pool_id != 0 && pool->ctl->header.pool_id[0] != which->pool_id)
+        return spw_fail(err, -ESTALE, "worker %u: the pool was made anew by another daemon", k);
+    if (spw_lock_take(pool->lock_fd, SPW_LOCK_WORKER(k)))
+        return spw_fail(err, -EBUSY, "worker %u: another process is this pool's worker %u", k, k);
+    if (spw_inside_lingers(feed))
+        return spw_fail(err, -EBUSY,
+                        "worker %u: the engine that was this worker, pid %" PRIu64
+                        ", is not gone yet: its copies may still run",
+                        k, spw_load_relaxed(&feed->inside_pid));
+    return 0;
+}
+
+int spw_worker_main(const struct spw_config *config, const struct spw_worker_which *which,
+                    volatile int *stop, struct spw_error *err)
+{
     struct spw_pool_path path;
+    struct spw_error why = {0};
     struct spw_pool *pool = calloc(1, sizeof *pool);
     int result = 1;
-    if (!pool)
+    if (!pool) {
+        spw_fail(err, -ENOMEM, "worker %u: out of memory", which->k);
         return 1;
-    if (spw_pool_path_init(&path, config->shm_dir, config->name, (uint32_t)geteuid(), &err) ||
-        spw_pool_attach(&path, SPW_ROLE_WORKER, k, pool, &err)) {
-        spw_log(SPW_LOG_ERROR, "worker %u: %s", k, err.text);
-    } else if (!any_pool && pool->ctl->header.pool_id[0] != pool_id) {
-        spw_log(SPW_LOG_ERROR, "worker %u: the pool was made anew by another daemon", k);
-    } else if (spw_lock_take(pool->lock_fd, SPW_LOCK_WORKER(k))) {
-        spw_log(SPW_LOG_ERROR, "worker %u: another process is this pool's worker %u", k, k);
-    } else if (spw_load_relaxed(&pool->ctl->phase) == SPW_POOL_CLOSED) {
-        result = 0; /* asked behind the lock: a new daemon looks the other way round, and would
-                       take a shard without a locked worker for one that nobody writes */
-    } else {
-        take_place(file, pool, k);
-        result = run(config, pool, k, stop);
     }
+    if (spw_pool_path_init(&path, config->shm_dir, config->name, (uint32_t)geteuid(), &why) ||
+        spw_pool_attach(&path, SPW_ROLE_WORKER, which->k, pool, &why))
+        spw_fail(err, -EAGAIN, "worker %u: %s", which->k, why.text);
+    else if (become(which, pool, err) == 0)
+        /* closed is asked behind the lock: a new daemon looks the other way round, and would take
+           a shard without a locked worker for one that nobody writes */
+        result = spw_load_relaxed(&pool->ctl->phase) == SPW_POOL_CLOSED
+                     ? 0
+                     : run(config, which, pool, stop, err);
     spw_pool_detach(pool);
     free(pool);
     return result;

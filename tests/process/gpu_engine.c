@@ -3,6 +3,9 @@
  * to pool NAME in DIR. Says what it did in lines on its standard output; exit status 0 only if all was
  * as it must be.
  *
+ * With GPU_ENGINE_INSIDE=K in its environment it is worker K itself, by a thread, and registers its memory by
+ * address; with GPU_ENGINE_OTHER, too, the worker's GPU is the one that the pool has for it.
+ *
  *   rounds N   register, then N times: write a chunk's blocks, store them behind that work, poison other
  *              blocks, load there, compare; say "worker K" and "rounds N"
  *   hold       register, store one chunk, say "ready", and stay
@@ -17,6 +20,7 @@
 
 #include "gpu/gpu_impl.h"
 #include "sched/spillway.h"
+#include "tools/inside.h"
 
 #define BLOCKS      32u
 #define PER_CHUNK   2u
@@ -38,6 +42,7 @@ static struct spw_client *client;
 static struct spw_space *space;
 static uint32_t worker;
 static char text[256];
+static struct spw_inside *inside; /* NULL: the pool's workers are processes of their own */
 
 static void must(CUresult result, const char *what)
 {
@@ -117,6 +122,32 @@ static bool block_is(uint32_t block, uint64_t key, uint32_t number)
 
 /* ---- the pool -------------------------------------------------------------------------------- */
 
+static void name_memory(struct spw_kv_memory *out, int m)
+{
+    CUipcMemHandle handle;
+    memset(out, 0, sizeof *out);
+    out->bytes = BLOCKS * (m == 0 ? WHOLE_BYTES : 2 * HALF_BYTES);
+    out->kind = inside ? SPW_KV_MEMORY_ADDRESS : SPW_KV_MEMORY_IPC;
+    if (inside) {
+        memcpy(out->handle, &memory[m], sizeof memory[m]);
+    } else {
+        must(driver->IpcGetMemHandle(&handle, memory[m]), "export");
+        memcpy(out->handle, &handle, sizeof handle);
+    }
+}
+
+static void name_fence(uint8_t out[SPW_KV_HANDLE_BYTES], uint32_t f)
+{
+    CUipcEventHandle handle;
+    memset(out, 0, SPW_KV_HANDLE_BYTES);
+    if (inside) {
+        memcpy(out, &event[f], sizeof event[f]);
+    } else {
+        must(driver->IpcGetEventHandle(&handle, event[f]), "export an event");
+        memcpy(out, &handle, sizeof handle);
+    }
+}
+
 static int register_kv(void)
 {
     struct spw_kv_memory memories[2];
@@ -129,23 +160,26 @@ static int register_kv(void)
                                    .memory = memories,
                                    .tensor = tensors,
                                    .fence = fences};
-    memset(memories, 0, sizeof memories);
-    for (int m = 0; m < 2; m++) {
-        CUipcMemHandle handle;
-        must(driver->IpcGetMemHandle(&handle, memory[m]), "export");
-        memcpy(memories[m].handle, &handle, sizeof handle);
-        memories[m].kind = SPW_KV_MEMORY_IPC;
-        memories[m].bytes = BLOCKS * (m == 0 ? WHOLE_BYTES : 2 * HALF_BYTES);
-    }
-    for (uint32_t f = 0; f < FENCES; f++) {
-        CUipcEventHandle handle;
-        must(driver->IpcGetEventHandle(&handle, event[f]), "export an event");
-        memcpy(fences[f], &handle, sizeof handle);
-    }
+    for (int m = 0; m < 2; m++)
+        name_memory(&memories[m], m);
+    for (uint32_t f = 0; f < FENCES; f++)
+        name_fence(fences[f], f);
     spw_kv_tensor_whole(&tensors[0], 0, 0, 0, BLOCKS, WHOLE_BYTES);
     spw_kv_tensor_split(&tensors[1], 0, 1, 0, BLOCKS, HALF_BYTES);
     memcpy(config.gpu, spw_gpu_identity(gpu)->uuid, sizeof config.gpu);
     return spw_kv_register(client, &config, 0, &worker, text, sizeof text);
+}
+
+static void start_inside(const char *dir, const char *name, const char *which, const char *k)
+{
+    struct spw_inside_options options = {.size_bytes = sizeof options,
+                                         .worker = (uint32_t)strtoul(k, NULL, 10),
+                                         .pool = name,
+                                         .shm_dir = dir,
+                                         .gpu = getenv("GPU_ENGINE_OTHER") ? NULL : which};
+    int rc = spw_inside_start(&options, &inside, text, sizeof text);
+    if (rc < 0)
+        fail("inside", rc);
 }
 
 static void open_space(void)
@@ -311,6 +345,8 @@ int main(int argc, char **argv)
     if (argc < 6)
         return 2;
     open_gpu(argv[3], argv[4]);
+    if (getenv("GPU_ENGINE_INSIDE"))
+        start_inside(argv[1], argv[2], argv[4], getenv("GPU_ENGINE_INSIDE"));
     attach(argv[1], argv[2]);
     int rc = register_kv();
     if (rc < 0) {
@@ -332,5 +368,8 @@ int main(int argc, char **argv)
     }
     fflush(stdout);
     spw_detach(client);
+    int rc_inside = spw_inside_stop(inside);
+    if (rc_inside < 0)
+        fail("inside, at its end", rc_inside);
     return 0;
 }

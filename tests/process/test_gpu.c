@@ -126,6 +126,37 @@ Test(process_gpu, CU_8_an_import_that_fails_is_a_refusal_with_the_drivers_word)
     finish();
 }
 
+/* Memory that can't be exported: virtual memory management, containers without a common IPC namespace. */
+Test(process_gpu, CU_8_memory_that_cant_be_exported_is_copied_by_a_worker_inside_its_engine)
+{
+    char out[512];
+    start(2, "--inside", "1");
+    setenv("FAKE_CUDA_FAULTS", "IpcGetMemHandle:1-:801,IpcGetEventHandle:1-:801", 1);
+    setenv("GPU_ENGINE_INSIDE", "1", 1);
+    cr_expect_eq(engine(B, "rounds", "50", out, sizeof out), 0, "%s", out);
+    cr_expect(strstr(out, "worker 1") && strstr(out, "rounds 50"), "%s", out);
+    cr_expect_eq(proc_count(&pool, 1, SPW_WORKER_chunks_loaded), 50);
+    cr_expect_eq(proc_count(&pool, 1, SPW_WORKER_kv_registered), 1);
+    unsetenv("GPU_ENGINE_INSIDE");
+    cr_expect_neq(engine("0", "rounds", "1", out, sizeof out), 0, "it can't be exported: %s", out);
+    unsetenv("FAKE_CUDA_FAULTS");
+    cr_expect_eq(engine("0", "rounds", "3", out, sizeof out), 0, "others' is: %s", out);
+    finish();
+}
+
+Test(process_gpu, CU_8_an_address_is_refused_by_a_worker_in_another_process)
+{
+    char out[512];
+    start(2, "--inside", "1");
+    setenv("GPU_ENGINE_INSIDE", "1", 1);
+    setenv("GPU_ENGINE_OTHER", "1", 1); /* its GPU is A, whose worker is a process of its own */
+    cr_expect_eq(engine(A, "rounds", "1", out, sizeof out), 3, "%s", out);
+    cr_expect(strstr(out, "run the worker inside the engine"), "%s", out);
+    unsetenv("GPU_ENGINE_OTHER");
+    unsetenv("GPU_ENGINE_INSIDE");
+    finish();
+}
+
 static bool has_none_open(void *ctx)
 {
     (void)ctx;

@@ -1,0 +1,24 @@
+#ifndef SPW_TOOLS_WORKER_MAIN_H
+#define SPW_TOOLS_WORKER_MAIN_H
+/*
+ * The body of a worker, a process of its own or a thread of an engine.
+ */
+#include "shm/base.h"
+#include "tools/config.h"
+
+/** What a worker ends with whose GPU is of no use to this process any more: a new one may help. */
+#define SPW_EXIT_GPU_LOST 3
+
+struct spw_worker_which {
+    uint32_t k;
+    uint64_t pool_id; /* first word of it; 0: whatever pool has the name      */
+    int place_fd;     /* the daemon's places (tools/placing.h), -1: none      */
+    bool inside;      /* a thread of a process that has other things to do    */
+};
+
+/** Be worker @which->k until *stop is raised or the pool is closed. The exit status of a worker process;
+ * if it isn't 0, @err has words. */
+int spw_worker_main(const struct spw_config *config, const struct spw_worker_which *which,
+                    volatile int *stop, struct spw_error *err);
+
+#endif
