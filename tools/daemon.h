@@ -1,7 +1,7 @@
 #ifndef SPW_TOOLS_DAEMON_H
 #define SPW_TOOLS_DAEMON_H
 /*
- * The daemon's own work: make the pool or go on with one, start and restart workers, answer mailboxes, stop.
+ * The daemon's own work: make the pool or go on with one, answer mailboxes, stop; tools/workers.h for its workers.
  *
  *   roles     writes ctl, alone; never maps payload for itself, never loads a GPU driver
  *   crash     workers go on while clients live; nothing in ctl is half-true: a space is whole

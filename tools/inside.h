@@ -1,5 +1,5 @@
-#ifndef SPW_INSIDE_H
-#define SPW_INSIDE_H
+#ifndef SPW_TOOLS_INSIDE_H
+#define SPW_TOOLS_INSIDE_H
 /*
  * libspillway-inside: a worker as a thread of the engine, where the engine's GPU memory can't be exported
  * to another process. It is the shard's worker as if the daemon had started it: the same code with the
