@@ -130,12 +130,28 @@ static bool is_mapped_already(struct spw_kv *kv, const struct spw_kv_record *rec
     return false;
 }
 
+/* Bytes from @at on: those of its allocation, or as many as @wanted where virtual memory lies in pieces
+ * one behind the other. */
+static CUresult extent(const struct spw_driver *driver, CUdeviceptr at, uint64_t wanted,
+                       uint64_t *out_bytes)
+{
+    CUdeviceptr base;
+    size_t bytes;
+    uint64_t have = 0;
+    CUresult result;
+    do {
+        result = driver->MemGetAddressRange(&base, &bytes, at + have);
+        if (result == CUDA_SUCCESS)
+            have = base + bytes - at;
+    } while (result == CUDA_SUCCESS && have < wanted);
+    *out_bytes = have;
+    return have != 0 ? CUDA_SUCCESS : result;
+}
+
 static CUresult map(struct spw_kv *kv, struct spw_mover *mover,
                     const struct spw_kv_memory_record *memory, uint32_t m)
 {
     const struct spw_driver *driver = &mover->gpu->driver;
-    CUdeviceptr base;
-    size_t bytes;
     CUresult result = CUDA_SUCCESS;
     if (memory->kind == SPW_KV_IPC) {
         CUipcMemHandle handle;
@@ -148,9 +164,8 @@ static CUresult map(struct spw_kv *kv, struct spw_mover *mover,
         memcpy(&kv->memory[m], memory->handle, sizeof kv->memory[m]);
     }
     if (result == CUDA_SUCCESS)
-        result = driver->MemGetAddressRange(&base, &bytes, kv->memory[m]);
-    if (result == CUDA_SUCCESS)
-        kv->memory_bytes[m] = base + bytes - kv->memory[m];
+        result = extent(driver, kv->memory[m], memory->kind == SPW_KV_IPC ? 0 : memory->bytes,
+                        &kv->memory_bytes[m]);
     return result;
 }
 

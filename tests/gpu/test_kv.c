@@ -76,6 +76,39 @@ Test(kv, several_clients_and_one_that_registers_anew)
     gpu_rig_close();
 }
 
+static CUresult (*whole_range)(CUdeviceptr *, size_t *, CUdeviceptr);
+static uint64_t pieces_end; /* offset behind which nothing is mapped */
+
+/* An allocation of virtual memory: pieces of 512 bytes, each by itself. */
+static CUresult piece_range(CUdeviceptr *out_base, size_t *out_bytes, CUdeviceptr at)
+{
+    CUdeviceptr base;
+    size_t bytes;
+    CUresult result = whole_range(&base, &bytes, at);
+    uint64_t piece = (at - base) / 512 * 512;
+    if (result == CUDA_SUCCESS && at - base >= pieces_end)
+        return CUDA_ERROR_NOT_FOUND;
+    *out_base = base + piece;
+    *out_bytes = bytes - piece < 512 ? bytes - piece : 512;
+    return result;
+}
+
+Test(kv, CU_8_virtual_memory_in_pieces_is_as_long_as_they_are_without_a_gap)
+{
+    open_with_two();
+    whole_range = rig.gpu->driver.MemGetAddressRange;
+    rig.gpu->driver.MemGetAddressRange = piece_range;
+    pieces_end = UINT64_MAX;
+    cr_expect_eq(gpu_rig_register(3, &err), 0, "%s", err.text);
+    pieces_end = 1024;
+    cr_expect_eq(gpu_rig_register(3, &err), -EINVAL);
+    cr_expect(strstr(err.text, "it has 1024"), "%s", err.text);
+    pieces_end = 0;
+    cr_expect_lt(gpu_rig_register(3, &err), 0);
+    cr_expect(strstr(err.text, "CUDA_ERROR_NOT_FOUND"), "%s", err.text);
+    gpu_rig_close();
+}
+
 /* ---- the trial ------------------------------------------------------------------------------- */
 
 Test(kv, CU_8_the_trial_leaves_every_byte_as_it_was)

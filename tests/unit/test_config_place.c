@@ -157,3 +157,19 @@ Test(config_place, long_values_in_a_file_lose_their_blanks_and_comments)
     cr_expect_eq(config.exclude_cpus[strlen(config.exclude_cpus) - 1], '8');
     cr_expect_eq(config.placement, SPW_PLACEMENT_STRICT);
 }
+
+Test(config_place, workers_inside_engines_are_some_of_the_workers)
+{
+    struct spw_config config;
+    char err[512];
+    cr_assert_eq(parse("--workers 4 --inside 0,2-3", &config, err, sizeof err), 0, "%s", err);
+    struct spw_set set = spw_config_inside(&config);
+    cr_expect(spw_set_has(&set, 0) && !spw_set_has(&set, 1) && spw_set_has(&set, 3));
+    cr_assert_eq(parse("--workers 4", &config, err, sizeof err), 0);
+    set = spw_config_inside(&config);
+    cr_expect(spw_set_is_empty(&set));
+    cr_expect_eq(parse("--workers 4 --inside 4", &config, err, sizeof err), -EINVAL);
+    cr_expect(strstr(err, "names worker 4, --workers (4) has 0 to 3"), "%s", err);
+    cr_expect_eq(parse("--inside all", &config, err, sizeof err), -EINVAL);
+    cr_expect(strstr(err, "\"all\" is not workers like 0-1,3"), "%s", err);
+}

@@ -268,3 +268,66 @@ Test(guard, areas_come_back_and_too_many_are_refused)
     cr_expect_eq(spw_guard_add(bytes, 1, true), first);
     cr_expect(!spw_guard_lost(first));
 }
+
+/* An engine's own handler of SIGBUS, of either form: 0 if it alone was called for what isn't ours. */
+static volatile sig_atomic_t calls;
+static volatile uint8_t *foreign;
+
+static void mend_foreign(void)
+{
+    calls = calls + 1;
+    if (mmap((void *)(uintptr_t)foreign, PAGE, PROT_READ | PROT_WRITE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
+        _exit(9);
+}
+
+static void plain_handler(int sig)
+{
+    (void)sig;
+    mend_foreign();
+}
+
+static void telling_handler(int sig, siginfo_t *info, void *context)
+{
+    (void)sig;
+    if (info->si_addr == (void *)(uintptr_t)foreign && context)
+        mend_foreign();
+    else
+        _exit(8);
+}
+
+static int with_own_handler(void *arg)
+{
+    struct sigaction action = {.sa_handler = SIG_DFL};
+    bool telling = *(int *)arg != 0;
+    if (telling) {
+        action.sa_flags = SA_SIGINFO;
+        action.sa_sigaction = telling_handler;
+    } else {
+        action.sa_handler = plain_handler;
+    }
+    sigaction(SIGBUS, &(struct sigaction){.sa_handler = SIG_DFL}, NULL);
+    sigaction(SIGBUS, &action, NULL);
+    if (spw_guard_install() || spw_guard_install())
+        return 1;
+    int fd = memfd_create("foreign", 0);
+    if (ftruncate(fd, PAGE))
+        return 2;
+    foreign = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    volatile uint8_t *ours = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    int area = spw_guard_add((void *)(uintptr_t)ours, PAGE, true);
+    if (ftruncate(fd, 0))
+        return 3;
+    foreign[0] = 1;
+    if (calls != 1)
+        return 4;
+    ours[0] = 1;
+    return calls == 1 && spw_guard_lost(area) ? 0 : 5;
+}
+
+Test(guard, a_handler_that_was_there_before_gets_what_is_none_of_ours)
+{
+    for (int telling = 0; telling < 2; telling++)
+        cr_expect_eq(support_wait(support_fork(with_own_handler, &telling), 5000), 0, "%d",
+                     telling);
+}
