@@ -9,8 +9,8 @@
  *   rounds N   register, then N times: write a chunk's blocks, store them behind that work, poison other
  *              blocks, load there, compare; say "worker K" and "rounds N"
  *   hold       register, store one chunk, say "ready", and stay
- *   until-lost as rounds, until a call or a run fails, say "lost", register anew until that works again,
- *              and go on for 20 rounds; say "back"
+ *   until-lost register, say "ready", then as rounds until a call or a run fails, say "lost", register
+ *              anew until that works again, and go on for 20 rounds; say "back"
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -322,6 +322,8 @@ static void rounds(uint64_t first, uint64_t count)
 static void until_lost(void)
 {
     uint64_t key = 1;
+    puts("ready");
+    fflush(stdout);
     while (one_round(key) == 0)
         key++;
     puts("lost");

@@ -205,7 +205,8 @@ Test(process_gpu, CU_6_after_a_crash_the_next_worker_starts_its_driver_anew)
     start(1, NULL, NULL);
     uint64_t before = proc_incarnation(&pool, 0);
     pid_t pid = spawn_engine("until-lost", &out);
-    usleep(300000);
+    cr_assert(proc_reads_line(out, "ready"));
+    usleep(100000);
     proc_signal_worker(&pool, 0, SIGKILL);
     cr_assert(proc_reads_line(out, "lost"));
     cr_assert(proc_await_successor(&pool, 0, before));
@@ -230,7 +231,7 @@ static void die_at(const char *point)
     int out, status;
     snprintf(path, sizeof path, "%s/.crash.0", pool.dir);
     pid_t pid = spawn_engine("until-lost", &out);
-    usleep(100000);
+    cr_assert(proc_reads_line(out, "ready"), "%s", point);
     FILE *file = fopen(path, "w");
     bool written = file && fputs(point, file) >= 0 && fclose(file) == 0;
     cr_assert(written);
@@ -278,6 +279,7 @@ Test(process_gpu, CU_5_a_gpu_that_keeps_failing_is_given_up_and_the_other_goes_o
     unsetenv("FAKE_CUDA_HIDE");
     unsetenv("FAKE_CUDA_FAULTS");
     pid_t pid = spawn_engine("until-lost", &first);
+    cr_expect(proc_reads_line(first, "ready"));
     cr_expect(proc_reads_line(first, "lost"), "its runs fail, they don't hang");
     cr_expect(proc_reads_line(first, "back"), "the next worker has it");
     waitpid(pid, &status, 0);
