@@ -5,7 +5,6 @@
 #include "bench/million.h"
 
 #include <jansson.h>
-#include <math.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,27 +47,6 @@ uint64_t spw_bench_size(const struct spw_bench_run *run, uint64_t full, uint64_t
     return run->smoke ? smoke : full;
 }
 
-void spw_bench_add(struct spw_bench_series *series, double value)
-{
-    if (series->count < SPW_BENCH_SAMPLES_MAX)
-        series->value[series->count++] = value;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-double spw_bench_percentile(struct spw_bench_series *series, double share)
-{
-    if (!series->count)
-        return 0;
-    qsort(series->value, series->count, sizeof series->value[0], by_value);
-    uint32_t rank = (uint32_t)ceil(share * series->count);
-    return series->value[rank ? rank - 1 : 0];
-}
-
 uint64_t spw_bench_now_ns(void)
 {
     struct timespec now;
@@ -97,14 +75,6 @@ bool spw_bench_pin(uint32_t i)
 void spw_bench_use(uint64_t value)
 {
     __asm__ volatile("" : : "r"(value) : "memory");
-}
-
-uint64_t spw_bench_random(uint64_t *state)
-{
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    return *state;
 }
 
 static void print_json(const struct spw_bench_line *line, double p50, double p99, double max,
