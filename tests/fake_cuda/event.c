@@ -101,6 +101,8 @@ FAKE(EventRecord)(CUevent event, CUstream stream)
     struct fake_op op = {.kind = FAKE_RECORD,
                          .event = event,
                          .number = atomic_fetch_add(&event->state->recorded, 1) + 1};
+    if (fake_fault("early") != CUDA_SUCCESS)
+        fake_event_done(event, op.number);
     return fake_push(stream, &op);
 }
 

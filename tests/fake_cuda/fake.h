@@ -26,6 +26,8 @@ const char *fake_env(const char *name);
 
 /** The fault that is due for this call of @name, or CUDA_SUCCESS. */
 CUresult fake_fault(const char *name);
+/** A piece has been copied to @to: the faults that no call tells. */
+void fake_spoil(void *to, size_t bytes);
 /** An error that this process doesn't survive, or CUDA_SUCCESS. */
 CUresult fake_poison(void);
 void fake_set_poison(CUresult code);

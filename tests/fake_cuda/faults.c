@@ -86,6 +86,15 @@ CUresult fake_fault(const char *name)
     return code;
 }
 
+void fake_spoil(void *to, size_t bytes)
+{
+    unsigned char *at = to; /* raised, so that there and back doesn't undo it */
+    if (fake_fault("byte") != CUDA_SUCCESS)
+        at[bytes / 2]++;
+    if (fake_fault("behind") != CUDA_SUCCESS)
+        at[bytes]++;
+}
+
 CUresult fake_poison(void)
 {
     return (CUresult)atomic_load(&poison);

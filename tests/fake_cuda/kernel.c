@@ -88,6 +88,7 @@ static CUresult move_piece(const struct spw_gather_args *args, const struct spw_
         memcpy(part, kv, plane->bytes);
     else
         memcpy(kv, part, plane->bytes);
+    fake_spoil(gathers ? part : kv, plane->bytes);
     return CUDA_SUCCESS;
 }
 

@@ -55,6 +55,7 @@ static void copy(CUstream stream, const struct fake_op *op)
     if (code != CUDA_SUCCESS)
         return;                          /* what goes wrong later goes wrong for good */
     memcpy(op->to, op->from, op->bytes); /* as it is now, not when it was asked for */
+    fake_spoil(op->to, op->bytes);
     fake_count(&fake.copies, 1);
     fake_count(&fake.copied_bytes, op->bytes);
 }
