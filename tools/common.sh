@@ -1,5 +1,5 @@
-# Sourced by tools/check and tools/demo: where the tree is, how to say what is wrong, and the
-# packages that a fresh Debian 12 lacks.
+# Sourced by tools/check, tools/demo and tools/gpu-check: where the tree is, how to say what is wrong,
+# and the packages that a fresh Debian 12 lacks.
 
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
 
@@ -11,7 +11,7 @@ spin git"
 die()
 {
     printf '%s: %s\n' "$(basename -- "$0")" "$*" >&2
-    exit 1
+    exit "${die_status:-1}"
 }
 
 is_installed()
