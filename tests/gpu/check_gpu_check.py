@@ -99,7 +99,7 @@ def faults(kernel):
     finds("slots that can't be registered", "bandwidth", "MemHostRegister:1-:2",
           "can't be pinned")
     finds("a wrong byte in a sample", "bandwidth", "byte:400-:1", "wrong bytes")
-    finds("loads that spoil", "beside", "byte:3000-:1", "wrong bytes")
+    finds("loads that spoil", "beside", "byte:500-:1", "wrong bytes")
     if kernel:
         finds("a wrong byte of a sample by kernel", "kernel", "byte:300-:1", "bytes")
 
