@@ -111,6 +111,7 @@ static void gather_workers(const struct spw_pool *pool, struct spw_show_view *ou
         worker->phase = spw_load_relaxed(&state->phase);
         worker->pid = spw_load_relaxed(&state->pid);
         worker->restarts = spw_load_relaxed(&state->restarts);
+        worker->inside_pid = spw_load_relaxed(&feed->inside_pid);
         worker->out_of_service = spw_load_relaxed(&state->out_of_service) != 0;
         worker->incarnation = spw_load_relaxed(&feed->incarnation);
         worker->tail = spw_load_relaxed(&feed->tail);

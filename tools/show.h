@@ -19,6 +19,7 @@ struct spw_show_worker {
     bool stalled;                          /* has something to store, and makes no progress       */
     uint32_t filling, ready, retired;
     bool alive, moves;
+    uint64_t inside_pid; /* of the engine whose thread it is or was last; 0: its own process */
     bool out_of_service; /* its GPU failed too often: it is not started any more */
     uint64_t counter[SPW_WORKER_COUNTER_COUNT];
 };

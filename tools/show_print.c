@@ -173,15 +173,16 @@ static json_t *worker_json(const struct spw_pool *pool, uint32_t k,
     for (uint32_t i = 0; i < SPW_WORKER_COUNTER_COUNT; i++)
         json_object_set_new(counters, spw_worker_counter_name(i),
                             json_integer((json_int_t)worker->counter[i]));
-    return json_pack("{s:i, s:s, s:b, s:I, s:I, s:I, s:i, s:i, s:i, s:I, s:I, s:o, s:o, s:o, s:o}",
-                     "worker", (int)k, "state", worker_word(worker), "out_of_service",
-                     worker->out_of_service, "incarnation", (json_int_t)worker->incarnation, "pid",
-                     (json_int_t)worker->pid, "restarts", (json_int_t)worker->restarts, "ready",
-                     (int)worker->ready, "filling", (int)worker->filling, "retired",
-                     (int)worker->retired, "bytes_done", (json_int_t)worker->stream.done_bytes,
-                     "bytes_queued", (json_int_t)worker->stream.queued_bytes, "stream",
-                     stream_json(worker), "place", spw_show_place_json(pool, k), "copies",
-                     spw_show_gpu_json(pool, k), "counters", counters);
+    return json_pack(
+        "{s:i, s:s, s:b, s:I, s:I, s:I, s:I, s:i, s:i, s:i, s:I, s:I, s:o, s:o, s:o, s:o}",
+        "worker", (int)k, "state", worker_word(worker), "out_of_service", worker->out_of_service,
+        "incarnation", (json_int_t)worker->incarnation, "inside_pid",
+        (json_int_t)worker->inside_pid, "pid", (json_int_t)worker->pid, "restarts",
+        (json_int_t)worker->restarts, "ready", (int)worker->ready, "filling", (int)worker->filling,
+        "retired", (int)worker->retired, "bytes_done", (json_int_t)worker->stream.done_bytes,
+        "bytes_queued", (json_int_t)worker->stream.queued_bytes, "stream", stream_json(worker),
+        "place", spw_show_place_json(pool, k), "copies", spw_show_gpu_json(pool, k), "counters",
+        counters);
 }
 
 static json_t *waits_json(const struct spw_show_client *client)

@@ -134,6 +134,10 @@ Test(process_inside, an_engines_thread_serves_everybody_and_leaves_when_it_is_to
     expect_answer(&engine, "start\n", "up");
     cr_expect_eq(spw_load_relaxed(&state_of(0)->pid), (uint64_t)engine.pid);
     cr_expect(proc_said(&pool, "inside an engine"));
+    static char stat[65536], pid[64];
+    snprintf(pid, sizeof pid, "\"inside_pid\": %d", (int)engine.pid);
+    cr_expect_eq(proc_spillway(&pool, "stat", true, stat, sizeof stat), 0);
+    cr_expect(strstr(stat, pid), "%s", stat);
     meet(1);
     cr_expect_eq(actor_store(&actor, 1, 3), 3);
     cr_expect_eq(actor_load(&actor, 1, 3), 3);
