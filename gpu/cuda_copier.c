@@ -79,6 +79,7 @@ static CUresult move_registered(struct spw_copier *copier, const struct spw_copy
         .blocks_seen = flight->blocks_seen,
         .count = copy->pieces,
         .slot = copy->slot,
+        .one_by_one = group->one_by_one,
         .pinned = !config->is_pinned || config->is_pinned(config->ctx, copy->slot, bytes),
     };
     flight->pinned = move.pinned;

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "gpu/trial.h"
 #include "shm/process.h"
 
 /* ---- the record's parts ---------------------------------------------------------------------- */
@@ -270,142 +271,18 @@ static void place_planes(struct spw_kv_group *group, struct spw_mover *mover, CU
 
 /* ---- the trial ------------------------------------------------------------------------------- */
 
-#define TRIAL_BLOCKS 2u
-
-enum way { PLAIN, COPIES, KERNEL };
-
-/* Memory for the blocks three times over: what was there, what is written, what comes back. They are
- * the last one and the first: not neighbours, so that more than one piece moves. */
-struct trial {
-    uint8_t *old, *pattern, *got;
-    uint32_t *blocks_seen;
-    uint32_t blocks[TRIAL_BLOCKS];
-    uint32_t count;
-    uint64_t bytes;
-    void *start;
-    bool registered;
-};
-
-static CUresult trial_open(struct trial *trial, struct spw_mover *mover,
-                           const struct spw_kv_shape *shape, uint32_t g)
-{
-    trial->count = shape->blocks[g] < TRIAL_BLOCKS ? shape->blocks[g] : TRIAL_BLOCKS;
-    trial->blocks[0] = shape->blocks[g] - 1;
-    trial->bytes = trial->count * shape->block_bytes[g];
-    uint64_t bytes = spw_align_up(trial->bytes, 4096);
-    trial->start = aligned_alloc(4096, 4 * bytes);
-    if (!trial->start)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    trial->old = trial->start;
-    trial->pattern = trial->old + bytes;
-    trial->got = trial->pattern + bytes;
-    trial->blocks_seen = (uint32_t *)(trial->got + bytes);
-    CUresult result = mover->gpu->driver.MemHostRegister(trial->start, 4 * bytes, 0);
-    trial->registered = result == CUDA_SUCCESS;
-    for (uint64_t i = 0; i < trial->bytes; i++)
-        trial->pattern[i] = (uint8_t)(i * 31 + i / 251 + 7);
-    return result;
-}
-
-static void trial_close(struct trial *trial, struct spw_mover *mover)
-{
-    if (trial->registered)
-        mover->gpu->driver.MemHostUnregister(trial->start);
-    free(trial->start);
-}
-
-static CUresult run_one(struct spw_mover *mover, const struct spw_kv_group *group,
-                        enum spw_copy_kind kind, uint8_t *slot, const struct trial *trial,
-                        enum way way, CUstream stream)
-{
-    struct spw_move move = {
-        .kind = kind,
-        .plane = group->plane,
-        .planes = group->planes,
-        .planes_there = group->planes_there,
-        .vector_bytes = group->vector_bytes,
-        .blocks = trial->blocks,
-        .blocks_seen = trial->blocks_seen,
-        .count = trial->count,
-        .slot = slot,
-        .pinned = way != PLAIN, /* what isn't goes piece by piece */
-    };
-    CUresult result = spw_mover_queue(mover, &move, way == KERNEL, stream);
-    CUresult ended = mover->gpu->driver.StreamSynchronize(stream);
-    return result != CUDA_SUCCESS ? result : ended;
-}
-
-/* Keep, write, read back, put back. What was there is kept and put back by plain copies, whatever
- * happens in between: the way that is being tried may fail at any call, or move other bytes. Returns
- * what became of the plain copies; of the way: *out_way, and whether it moved the right bytes. */
-static CUresult try_path(struct spw_mover *mover, const struct spw_kv_group *group,
-                         const struct trial *trial, enum way way, CUstream stream,
-                         CUresult *out_way, bool *out_equal)
-{
-    memset(trial->got, 0, trial->bytes);
-    CUresult kept = run_one(mover, group, SPW_COPY_STORE, trial->old, trial, PLAIN, stream);
-    if (kept != CUDA_SUCCESS)
-        return kept;
-    *out_way = run_one(mover, group, SPW_COPY_LOAD, trial->pattern, trial, way, stream);
-    if (*out_way == CUDA_SUCCESS)
-        *out_way = run_one(mover, group, SPW_COPY_STORE, trial->got, trial, way, stream);
-    *out_equal = memcmp(trial->got, trial->pattern, trial->bytes) == 0;
-    return run_one(mover, group, SPW_COPY_LOAD, trial->old, trial, PLAIN, stream);
-}
-
-/* Copies must work. */
-static int try_copies(const struct spw_kv_group *group, struct spw_mover *mover, uint32_t g,
-                      const struct trial *trial, CUstream stream, struct spw_error *err)
-{
-    CUresult way = CUDA_SUCCESS;
-    bool equal = false;
-    CUresult result = try_path(mover, group, trial, COPIES, stream, &way, &equal);
-    if (way != CUDA_SUCCESS || result != CUDA_SUCCESS)
-        return refuse(mover, way != CUDA_SUCCESS ? way : result, "a trial copy of group", g, err);
-    if (!equal)
-        return spw_fail(err, -EIO, "a trial copy of group %u came back with other bytes", g);
-    return 0;
-}
-
-/* A kernel that can't be had, or moves other bytes, is left out. */
-static int try_kernel(struct spw_kv_group *group, struct spw_mover *mover, uint32_t g,
-                      const struct trial *trial, CUstream stream, struct spw_error *err)
-{
-    CUresult way = CUDA_SUCCESS;
-    bool equal = false;
-    CUresult result = try_path(mover, group, trial, KERNEL, stream, &way, &equal);
-    if (result != CUDA_SUCCESS)
-        return refuse(mover, result, "a trial copy of group", g, err);
-    if (way != CUDA_SUCCESS || !equal) {
-        mover->gpu->driver.MemFree(group->planes_there);
-        group->planes_there = 0;
-    }
-    return 0;
-}
-
-static int try_group(struct spw_kv *kv, struct spw_mover *mover, uint32_t g, CUstream stream,
-                     struct spw_error *err)
-{
-    struct spw_kv_group *group = &kv->group[g];
-    struct trial trial = {.start = NULL};
-    int status = 0;
-    place_planes(group, mover, stream);
-    CUresult result = trial_open(&trial, mover, &kv->shape, g);
-    if (result != CUDA_SUCCESS)
-        status = refuse(mover, result, "a trial copy of group", g, err);
-    if (status == 0)
-        status = try_copies(group, mover, g, &trial, stream, err);
-    if (status == 0 && group->planes_there)
-        status = try_kernel(group, mover, g, &trial, stream, err);
-    trial_close(&trial, mover);
-    return status;
-}
-
 static int try_next(struct spw_kv *kv, struct spw_mover *mover, CUstream stream,
                     struct spw_error *err)
 {
     uint32_t g = kv->next++;
-    return kv->group[g].planes == 0 ? 0 : try_group(kv, mover, g, stream, err);
+    struct spw_kv_group *group = &kv->group[g];
+    struct spw_error why = {0};
+    if (group->planes == 0)
+        return 0;
+    place_planes(group, mover, stream);
+    int status =
+        spw_trial(group, kv->shape.block_bytes[g], kv->shape.blocks[g], mover, stream, &why);
+    return status < 0 ? spw_fail(err, status, "a trial copy of group %u%s", g, why.text) : 0;
 }
 
 /* ---- steps ----------------------------------------------------------------------------------- */

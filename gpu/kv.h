@@ -12,7 +12,8 @@ struct spw_kv_group {
     struct spw_plane *plane;
     uint32_t planes;
     uint32_t vector_bytes;
-    CUdeviceptr planes_there; /* 0: no kernel for this group */
+    CUdeviceptr planes_there; /* 0: no kernel for this group                        */
+    bool one_by_one;          /* a call a piece: a batch of them has failed its trial */
 };
 
 enum spw_kv_phase { SPW_KV_NONE, SPW_KV_MAPPING, SPW_KV_FENCES, SPW_KV_TRYING, SPW_KV_OPEN };

@@ -149,7 +149,7 @@ CUresult spw_mover_queue(struct spw_mover *mover, const struct spw_move *move, b
         return launch(mover, move, stream);
     uint32_t pieces =
         spw_pieces_expand(move->plane, move->planes, move->blocks, move->count, mover->piece);
-    bool batch = driver->MemcpyBatchAsync || driver->MemcpyBatchAsync_12;
+    bool batch = (driver->MemcpyBatchAsync || driver->MemcpyBatchAsync_12) && !move->one_by_one;
     return batch && move->pinned && pieces > 1 ? copy_batch(mover, move, pieces, stream)
                                                : copy_each(mover, move, pieces, stream);
 }

@@ -32,7 +32,8 @@ struct spw_move {
         *blocks_seen; /* room for them that the device reads until the move has ended, or NULL */
     uint32_t count;
     uint8_t *slot;
-    bool pinned;
+    bool pinned;     /* the slot; a batch call and a kernel take nothing else */
+    bool one_by_one; /* a call a piece, even so */
 };
 
 /** @kernel_below_bytes 0, or a driver that can't: no kernel, which is no error. 0 or -ENOMEM. */

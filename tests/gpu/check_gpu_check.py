@@ -82,12 +82,12 @@ def faults(kernel):
     finds("ends that come too early", "layouts", "early:1-:1", "bytes are wrong",
           FAKE_CUDA_RATE="200000000")
     finds("a batch call that is refused", "layouts", "MemcpyBatchAsync:1-:1",
-          "CUDA_ERROR_INVALID_VALUE")
+          "copies went another way")
     if kernel:
         finds("a kernel that can't be launched", "layouts", "LaunchKernel:1-:1",
               "copies went another way")
     finds("a GPU that is lost", "layouts", "copy:100:700", "CUDA_ERROR_ILLEGAL_ADDRESS")
-    finds("a wrong byte of another process", "ipc", "byte:50:1", "wrong")
+    finds("a wrong byte of another process", "ipc", "byte:150:1", "wrong")
     finds("a handle that can't be opened", "ipc", "IpcOpenMemHandle:1-:1",
           "CUDA_ERROR_INVALID_VALUE")
     finds("memory that can't be exported", "ipc", "IpcGetMemHandle:1-:801", "the second process")

@@ -152,11 +152,13 @@ Test(kv, CU_8_a_copy_that_fails_is_a_refusal_with_the_drivers_word)
 {
     open_with_two();
     uint8_t *bytes[] = {filled(0), filled(1)};
-    for (uint32_t nth = 1; nth <= 4; nth++) { /* write and read back, of either group */
+    /* what writes the pattern: 4 pieces of group 0, put back by as many, and again after the batch call;
+       then of group 1 */
+    static const uint32_t calls[] = {1, 4, 13, 14};
+    for (uint32_t i = 0; i < 4; i++) {
         char fault[48], words[64];
-        snprintf(fault, sizeof fault, "MemcpyBatchAsync:%u:801", nth);
-        snprintf(words, sizeof words, "a trial copy of group %u: CUDA_ERROR_NOT_SUPPORTED",
-                 (nth - 1) / 2);
+        snprintf(fault, sizeof fault, "MemcpyHtoDAsync:%u:801", calls[i]);
+        snprintf(words, sizeof words, "a trial copy of group %u: CUDA_ERROR_NOT_SUPPORTED", i / 2);
         rig.fake->set_faults(fault);
         refused(-ENOSYS, words);
         rig.fake->set_faults("");
@@ -179,6 +181,44 @@ Test(kv, CU_8_one_tensor_of_a_group_is_tried_by_what_its_copies_will_use)
     unsigned long batches = spw_load_relaxed(&rig.fake->batches);
     cr_assert_eq(gpu_rig_register(3, &err), 0, "%s", err.text);
     cr_expect_gt(spw_load_relaxed(&rig.fake->batches), batches);
+    gpu_rig_close();
+}
+
+/* A store of two blocks of client 3, its bytes compared. */
+static void expect_stored(const uint8_t *bytes, const char *when)
+{
+    uint32_t blocks[2] = {5, 1};
+    struct spw_copy_end end;
+    cr_assert_eq(gpu_rig_submit(SPW_COPY_STORE, 3, 0, 0, blocks, 2, NULL), 0);
+    cr_assert(gpu_rig_end(&end) && end.status == 0);
+    for (uint32_t part = 0; part < 2; part++)
+        for (uint32_t b = 0; b < 2; b++)
+            cr_expect_eq(memcmp(gpu_rig_slot(0) + (part * 2 + b) * 512,
+                                bytes + (part * RIG_BLOCKS + blocks[b]) * 512, 512),
+                         0, "%s: part %u of block %u", when, part, blocks[b]);
+}
+
+Test(kv, CU_8_where_only_the_batch_call_fails_copies_go_on_one_by_one)
+{
+    static const char *const faults[] = {"MemcpyBatchAsync:1:801", "MemcpyBatchAsync:2:801",
+                                         "byte:21:1", "byte:28:1"};
+    gpu_rig_open(0);
+    gpu_rig_tensor(0, 2, 512, true);
+    uint8_t *bytes = filled(0);
+    for (uint32_t i = 0; i < 4; i++) { /* write, read back; other bytes in either */
+        rig.fake->set_faults(faults[i]);
+        cr_assert_eq(gpu_rig_register(3, &err), 0, "%s: %s", faults[i], err.text);
+        rig.fake->set_faults("");
+        untouched(0, bytes, faults[i]);
+        unsigned long batches = spw_load_relaxed(&rig.fake->batches);
+        expect_stored(bytes, faults[i]);
+        cr_expect_eq(spw_load_relaxed(&rig.fake->batches), batches, "%s", faults[i]);
+    }
+    cr_assert_eq(gpu_rig_register(3, &err), 0);
+    unsigned long batches = spw_load_relaxed(&rig.fake->batches);
+    expect_stored(bytes, "no fault");
+    cr_expect_eq(spw_load_relaxed(&rig.fake->batches), batches + 1);
+    free(bytes);
     gpu_rig_close();
 }
 
@@ -227,11 +267,12 @@ Test(kv, CU_8_bytes_that_cannot_be_put_back_are_a_refusal_whichever_way_was_trie
 {
     gpu_rig_open(1 << 20);
     gpu_rig_tensor(0, 2, 512, true);
-    for (uint32_t nth = 1; nth <= 10; nth++) { /* the planes; then of both ways 2 blocks, 2 parts */
+    /* the planes; then 4 pieces, written and put back; put back after the batch call and the kernel */
+    for (uint32_t nth = 1; nth <= 18; nth++) {
         char fault[48];
         snprintf(fault, sizeof fault, "MemcpyHtoDAsync:%u:801", nth);
         rig.fake->set_faults(fault);
-        if (nth > 1 && nth < 10)
+        if (nth > 1 && nth < 18)
             refused(-ENOSYS, "a trial copy of group 0: CUDA_ERROR_NOT_SUPPORTED");
         else
             cr_expect_eq(gpu_rig_register(3, &err), 0, "%s: %s", fault, err.text);
