@@ -287,7 +287,7 @@ int spw_daemon_run(const struct spw_config *config, char *const *argv, volatile 
         goto out;
     }
     if (publish_values(daemon) || others_below(config) || spw_pages_make(config, &daemon->pool) ||
-        spw_placing_check(&daemon->place, config, &daemon->pool, spw_bind_where_kernel, NULL)) {
+        spw_placing_check(&daemon->place, config, &daemon->pool, spw_near_where_kernel, NULL)) {
         if (!daemon->pool.warm) /* what was taken over stays, for a start that asks for less */
             spw_pool_unlink(&daemon->pool, NULL);
         spw_pool_detach(&daemon->pool);

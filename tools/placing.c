@@ -87,26 +87,26 @@ static uint32_t refused(const struct spw_place *place, const struct spw_pool *po
 }
 
 static int check_pages(const struct spw_place *place, enum spw_log_severity level,
-                       const struct spw_pool *pool, spw_bind_where *where, void *ctx)
+                       const struct spw_pool *pool, spw_near_where *where, void *ctx)
 {
     int result = 0;
     for (uint32_t k = 0; k < place->workers; k++) {
         const struct spw_place_worker *worker = &place->worker[k];
         const struct spw_region *region = &pool->region_data[k];
         struct spw_set nodes = spw_place_memory_nodes(&worker->memory);
-        struct spw_bind_sample sample;
+        struct spw_near_sample sample;
         if (!is_checked(worker))
             continue;
-        int rc = spw_bind_sample(region->header, region->size_bytes, &nodes, where, ctx, &sample);
+        int rc = spw_near_look(region->header, region->size_bytes, nodes.word, where, ctx, &sample);
         if (rc) {
             spw_log(level, "placement: where memory of worker %u lies can't be seen (%s): %s", k,
                     strerror(-rc), spw_bind_missing(rc));
             return rc;
         }
-        if (spw_bind_permille(&sample) >= NEAR_PERMILLE)
+        if (spw_near_permille(&sample) >= NEAR_PERMILLE)
             continue;
         spw_log(level, "placement: %.1f %% of sampled pages of worker %u lie on its node %u%s",
-                (double)spw_bind_permille(&sample) / 10, k, worker->node,
+                (double)spw_near_permille(&sample) / 10, k, worker->node,
                 pool->warm ? "; they are those of a daemon before: --cold places them anew" : "");
         result = -EREMOTE;
     }
@@ -114,7 +114,7 @@ static int check_pages(const struct spw_place *place, enum spw_log_severity leve
 }
 
 int spw_placing_check(const struct spw_place *place, const struct spw_config *config,
-                      const struct spw_pool *pool, spw_bind_where *where, void *ctx)
+                      const struct spw_pool *pool, spw_near_where *where, void *ctx)
 {
     bool strict = config->placement == SPW_PLACEMENT_STRICT;
     enum spw_log_severity level = strict ? SPW_LOG_ERROR : SPW_LOG_WARNING;
@@ -181,14 +181,14 @@ static enum spw_bind_state memory_state(const struct spw_place_worker *place,
 static uint64_t near_permille(const struct spw_place_worker *place, const struct spw_region *region)
 {
     struct spw_set nodes = {{0}};
-    struct spw_bind_sample sample;
+    struct spw_near_sample sample;
     if (!place->node_known || place->elsewhere)
         return SPW_NEAR_UNKNOWN;
     spw_set_add(&nodes, place->node);
-    return spw_bind_sample(region->header, region->size_bytes, &nodes, spw_bind_where_kernel, NULL,
-                           &sample)
+    return spw_near_look(region->header, region->size_bytes, nodes.word, spw_near_where_kernel,
+                         NULL, &sample)
                ? SPW_NEAR_UNKNOWN
-               : spw_bind_permille(&sample);
+               : spw_near_permille(&sample);
 }
 
 void spw_placing_take(const struct spw_place_worker *place, struct spw_pool *pool, uint32_t k)

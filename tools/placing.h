@@ -10,6 +10,7 @@
  */
 #include <stdio.h>
 
+#include "shm/near.h"
 #include "shm/pool.h"
 #include "tools/bind.h"
 #include "tools/place.h"
@@ -25,11 +26,11 @@ void spw_placing_print(const struct spw_place *place, FILE *out);
 void spw_placing_tell(const struct spw_place *place);
 /**
  * Daemon, once its pool is made: was it done, and do sampled pages lie there? What isn't so is one
- * warning. 0; strict: a negative errno, and an error that names what is missing or the share of pages. @where tells where a page lies: spw_bind_where_kernel
+ * warning. 0; strict: a negative errno, and an error that names what is missing or the share of pages. @where tells where a page lies: spw_near_where_kernel
  * but in tests.
  */
 int spw_placing_check(const struct spw_place *place, const struct spw_config *config,
-                      const struct spw_pool *pool, spw_bind_where *where, void *ctx);
+                      const struct spw_pool *pool, spw_near_where *where, void *ctx);
 
 /** Daemon: a memory file with the place for its workers, which inherit it. -1 = failed. */
 int spw_placing_open(const struct spw_place *place);
