@@ -20,12 +20,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#define TIMEOUT_NS   5000000000ull
-#define POLL_NS      200000ull
-#define OPEN_JOBS    1023u /* x 64 chunks: a 16-bit count of pins a slot holds them all */
-#define PLACES_TRIED 5u    /* in the time that an attach has, while workers don't acknowledge one */
-#define SCAN_ROUNDS  8u    /* of the views at attach; what is left is done in steps    */
-#define WATCH_CALLS  16u   /* one call in so many looks at the clock                   */
+#define TIMEOUT_NS    5000000000ull
+#define POLL_NS       200000ull
+#define OPEN_JOBS     1023u /* x 64 chunks: a 16-bit count of pins a slot holds them all */
+#define PLACES_TRIED  5u   /* in the time that an attach has, while workers don't acknowledge one */
+#define SCAN_ROUNDS   8u   /* of the views at attach; what is left is done in steps    */
+#define NEAR_PERMILLE 990u /* of sampled pages of the replica, or it isn't what was asked for */
+#define WATCH_CALLS   16u  /* one call in so many looks at the clock                   */
 /* options of the first version end here */
 #define OPTIONS_FIRST_BYTES offsetof(struct spw_attach_options, now_ns)
 #define LOOK_NS             1000000000ull /* at the locks, while something is waited for */
@@ -285,6 +286,37 @@ static int attach(struct spw_client *client, const struct spw_attach_options *op
     return 0;
 }
 
+/* What is not as it was asked for, and goes on without. */
+static void tell_place(const struct spw_client *client, int32_t node, struct spw_error *err)
+{
+    const struct spw_replica *replica = &client->views.replica;
+    char memory[160] = "", thread[128] = "";
+    if (replica->refused)
+        snprintf(memory, sizeof(memory),
+                 "the replica can't be put on NUMA node %" PRId32 " (%s), it lies where it comes",
+                 node, strerror(-replica->refused));
+    else if (client->near_permille < NEAR_PERMILLE)
+        snprintf(memory, sizeof(memory),
+                 "%" PRIu32 " of 1000 sampled pages of the replica lie on NUMA node %" PRId32,
+                 client->near_permille, node);
+    if (client->thread_refused == -EADDRNOTAVAIL)
+        snprintf(thread, sizeof(thread),
+                 "NUMA node %" PRId32 " has no CPU that this thread may use, it isn't bound", node);
+    else if (client->thread_refused)
+        snprintf(thread, sizeof(thread), "this thread can't be bound (%s), it runs anywhere",
+                 strerror(-client->thread_refused));
+    err->text[0] = '\0';
+    if (memory[0] || thread[0])
+        snprintf(err->text, sizeof(err->text), "attach: %s%s%s", memory,
+                 memory[0] && thread[0] ? "; " : "", thread);
+}
+
+static uint32_t near_permille(const struct spw_replica *replica)
+{
+    int rc = replica->refused ? replica->refused : spw_replica_near(replica);
+    return rc < 0 ? UINT32_MAX : (uint32_t)rc;
+}
+
 int spw_attach(const struct spw_attach_options *options, struct spw_client **out_client,
                char *error_text, uint64_t error_bytes)
 {
@@ -302,16 +334,19 @@ int spw_attach(const struct spw_attach_options *options, struct spw_client **out
         client->forks = spw_forked();
         spw_link_init(&client->spaces);
         spw_link_init(&client->requests);
+        client->thread_refused = place.refused;
         rc = attach(client, &mine, &path, &err);
     }
     if (rc == 0) {
+        client->near_permille = near_permille(&client->views.replica);
+        tell_place(client, mine.numa_node, &err);
         *out_client = client;
     } else {
         spw_detach(client);
         spw_thread_place_undo(&place);
     }
-    if (rc < 0 && error_text && error_bytes > 0)
-        snprintf(error_text, error_bytes, "%s", err.text[0] ? err.text : strerror(-rc));
+    if (error_text && error_bytes > 0)
+        snprintf(error_text, error_bytes, "%s", rc == 0 || err.text[0] ? err.text : strerror(-rc));
     return rc;
 }
 

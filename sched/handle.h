@@ -96,6 +96,8 @@ struct spw_client {
     struct spw_link requests;
     struct spw_fences *fences[SPW_WORKERS_MAX]; /* of the registrations, NULL = none ever */
     uint32_t registrations;                     /* asked for, ever                        */
+    int thread_refused;     /* 0, or why the thread that attached isn't bound            */
+    uint32_t near_permille; /* of the replica, on the node asked for; UINT32_MAX: unknown */
     uint64_t mail_given_up; /* seq of the last mail not answered in time, 0 = none */
 };
 

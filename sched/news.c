@@ -32,16 +32,21 @@ static uint64_t workers_up(const struct spw_client *client)
     return up;
 }
 
+/* an info of the first version ends here */
+#define INFO_FIRST_BYTES offsetof(struct spw_info, replica_refused)
+
 int spw_get_info(struct spw_client *client, struct spw_info *out_info)
 {
-    if (!client || !out_info || out_info->size_bytes < sizeof(*out_info))
+    if (!client || !out_info || out_info->size_bytes < INFO_FIRST_BYTES)
         return -EINVAL;
     int rc = spw_client_check(client);
     if (rc < 0)
         return rc;
     const struct spw_region_header *header = &client->pool.ctl->header;
-    *out_info = (struct spw_info){
-        .size_bytes = sizeof(*out_info),
+    uint32_t size_bytes = out_info->size_bytes < sizeof(*out_info) ? out_info->size_bytes
+                                                                   : (uint32_t)sizeof(*out_info);
+    const struct spw_info info = {
+        .size_bytes = size_bytes,
         .workers = client->workers,
         .workers_up = workers_up(client),
         .client = client->number,
@@ -49,7 +54,11 @@ int spw_get_info(struct spw_client *client, struct spw_info *out_info)
         .pool_id = {header->pool_id[0], header->pool_id[1]},
         .replica_bytes = client->views.replica.bytes +
                          client->book.slots_all * sizeof(client->book.pin_count[0]),
+        .replica_refused = client->views.replica.refused,
+        .thread_refused = client->thread_refused,
+        .replica_near_permille = client->near_permille,
     };
+    memcpy(out_info, &info, size_bytes);
     return 0;
 }
 

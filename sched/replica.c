@@ -1,7 +1,7 @@
 /* See replica.h. */
 #include "sched/replica.h"
 
-#include "shm/region.h"
+#include "shm/near.h"
 
 #include <sys/mman.h>
 
@@ -10,6 +10,24 @@
 #define ENTRIES_MAX   (1ull << 40)
 #define SPARE_BUCKETS 16u /* behind the last home, and 1/64 of the homes                */
 #define HUGE_BYTES    (2ull << 20)
+
+static struct spw_memory on_node(int32_t node)
+{
+    struct spw_memory memory = {.kind = SPW_MEMORY_PREFER};
+    memory.node[node / 64] = 1ull << node % 64;
+    return memory;
+}
+
+/* Preferred, not bound: on a node that is full the engine would be killed, not refused. */
+static int put_on_node(void *at, uint64_t bytes, int32_t node)
+{
+    if (node < 0)
+        return 0;
+    if (node >= (int32_t)SPW_NODES_MAX)
+        return -EINVAL;
+    const struct spw_memory memory = on_node(node);
+    return spw_region_place(at, bytes, &memory);
+}
 
 int spw_replica_init(struct spw_replica *replica, uint64_t entries, int32_t node)
 {
@@ -21,7 +39,7 @@ int spw_replica_init(struct spw_replica *replica, uint64_t entries, int32_t node
     void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (at == MAP_FAILED)
         return -ENOMEM;
-    spw_region_bind_node(at, bytes, node);
+    int refused = put_on_node(at, bytes, node);
     if (bytes >= HUGE_BYTES)
         madvise(at, bytes, MADV_HUGEPAGE);
     madvise(at, bytes, MADV_DONTFORK);
@@ -31,8 +49,31 @@ int spw_replica_init(struct spw_replica *replica, uint64_t entries, int32_t node
         .buckets = buckets,
         .most = buckets * SPW_REPLICA_CELLS / 8 * 7,
         .bytes = bytes,
+        .node = node,
+        .refused = refused,
     };
     return 0;
+}
+
+/* A page that was only read so far is the kernel's own, full of zeros. */
+static int where_written(void *ctx, void *const *page, uint32_t count, int *out_node)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        volatile uint8_t *byte = page[i];
+        *byte = *byte;
+    }
+    return spw_near_where_kernel(ctx, page, count, out_node);
+}
+
+int spw_replica_near(const struct spw_replica *replica)
+{
+    struct spw_near_sample sample;
+    if (replica->node < 0 || replica->node >= (int32_t)SPW_NODES_MAX)
+        return -EINVAL;
+    const struct spw_memory memory = on_node(replica->node);
+    int rc =
+        spw_near_look(replica->bucket, replica->bytes, memory.node, where_written, NULL, &sample);
+    return rc ? rc : (int)spw_near_permille(&sample);
 }
 
 void spw_replica_fini(struct spw_replica *replica)

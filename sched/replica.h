@@ -43,13 +43,18 @@ struct spw_replica {
     uint64_t tags;    /* held now                                 */
     uint64_t most;    /* that may be held: 7/8 of the cells       */
     uint64_t bytes;   /* of the mapping                           */
+    int32_t node;     /* asked for, -1 = none                     */
+    int refused;      /* 0, or the negative errno of that: it lies where it is touched first */
 };
 
 /**
- * Map room for @entries tags (at most 2^40) at a load of 0.42, on NUMA node @node (-1: where it
- * is touched first). System calls. 0, -ENOMEM, -EINVAL.
+ * Map room for @entries tags (at most 2^40) at a load of 0.42, on NUMA node @node while that has room
+ * (-1: where it is touched first). System calls. 0, -ENOMEM, -EINVAL.
  */
 int spw_replica_init(struct spw_replica *replica, uint64_t entries, int32_t node);
+/** Of a sample of its pages, how many thousandths lie on the node asked for; a negative errno where
+ * nothing is known. System calls; a page that isn't there yet is made to be. */
+int spw_replica_near(const struct spw_replica *replica);
 void spw_replica_fini(struct spw_replica *replica);
 
 /** The word of @tag, 0 if it isn't held. */

@@ -54,7 +54,8 @@ enum spw_thread_bind {
 
 struct spw_attach_options {
     uint32_t size_bytes; /* sizeof(struct spw_attach_options)                              */
-    int32_t numa_node;   /* where the replica lies, -1 = wherever this thread runs         */
+    int32_t numa_node;   /* where the replica lies, while there is room; -1 = wherever this thread
+                            runs                                                           */
     const char *pool;    /* the pool's name, as given to spillwayd                         */
     const char *shm_dir; /* NULL = /dev/shm                                                */
     const char *label;   /* shown by `spillway stat`, at most 47 bytes, may be NULL        */
@@ -76,8 +77,13 @@ SPW_API const char *spw_version(void);
  * it from the state tables.
  *
  * -ENOENT no such pool; -EAGAIN it is starting; -EOWNERDEAD its daemon is dead; -EPROTONOSUPPORT it
- * speaks another layout; -EINVAL numa_node or cpu isn't there or isn't allowed; -EACCES; -EBUSY all client places are taken; -ETIMEDOUT a worker did not
- * answer. @error_text (may be NULL, @error_bytes long) gets the words.
+ * speaks another layout; -EINVAL numa_node isn't there, or cpu isn't or isn't allowed; -EACCES;
+ * -EBUSY all client places are taken; -ETIMEDOUT a worker did not answer. @error_text (may be NULL,
+ * @error_bytes long) gets the words.
+ *
+ * What the system denies of numa_node and bind_thread, or a node without a CPU that this thread may
+ * use, is no failure: 0, and @error_text says what isn't as asked for; "" where all is. spw_get_info()
+ * tells it later.
  */
 SPW_API int spw_attach(const struct spw_attach_options *options, struct spw_client **out_client,
                        char *error_text, uint64_t error_bytes);
@@ -505,7 +511,7 @@ struct spw_change {
 SPW_API int spw_changes(struct spw_client *client, struct spw_change *out, uint32_t max);
 SPW_API uint32_t spw_space_number(const struct spw_space *space);
 
-/** Geometry and health. */
+/** Geometry and health; an info of an earlier version, by its size_bytes, gets its own fields. */
 struct spw_info {
     uint32_t size_bytes; /* set by the caller */
     uint32_t workers;
@@ -514,6 +520,11 @@ struct spw_info {
     uint32_t capacity_chunks; /* a worker */
     uint64_t pool_id[2];
     uint64_t replica_bytes;
+    int32_t replica_refused; /* numa_node: 0, or the negative errno that it was refused with */
+    int32_t thread_refused;  /* likewise bind_thread: this thread runs where it did before   */
+    uint32_t replica_near_permille; /* of sampled pages of the replica that lie on numa_node, when
+                                       it was attached; UINT32_MAX: not known */
+    uint32_t reserved;
 };
 SPW_API int spw_get_info(struct spw_client *client, struct spw_info *out_info);
 

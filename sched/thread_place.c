@@ -33,7 +33,7 @@ static bool read_cpus(const char *path, cpu_set_t *out)
     return true;
 }
 
-/* The CPUs of a node that this thread may use. */
+/* The CPUs of a node that this thread may use; there may be none. */
 static int cpus_of_node(int32_t node, const cpu_set_t *allowed, cpu_set_t *out,
                         struct spw_error *err)
 {
@@ -46,9 +46,6 @@ static int cpus_of_node(int32_t node, const cpu_set_t *allowed, cpu_set_t *out,
     if (!read_cpus(path, &own))
         return spw_fail(err, -EINVAL, "attach: there is no NUMA node %d on this host", node);
     CPU_AND(out, &own, allowed);
-    if (CPU_COUNT(out) == 0)
-        return spw_fail(err, -EINVAL, "attach: NUMA node %d has no CPU that this thread may use",
-                        node);
     return 0;
 }
 
@@ -74,6 +71,21 @@ static int check_node(int32_t node, struct spw_error *err)
                : spw_fail(err, -EINVAL, "attach: there is no NUMA node %d on this host", node);
 }
 
+/* What @options ask for, of @allowed. */
+static int choose(const struct spw_attach_options *options, const cpu_set_t *allowed,
+                  cpu_set_t *out, struct spw_error *err)
+{
+    switch (options->bind_thread) {
+    case SPW_THREAD_ON_NODE:
+        return cpus_of_node(options->numa_node, allowed, out, err);
+    case SPW_THREAD_ON_CPU:
+        return cpu_alone(options->cpu, allowed, out, err);
+    default:
+        return spw_fail(err, -EINVAL, "attach: bind_thread %u is none of enum spw_thread_bind",
+                        options->bind_thread);
+    }
+}
+
 int spw_thread_place(const struct spw_attach_options *options, struct spw_thread_place *out_place,
                      struct spw_error *err)
 {
@@ -83,25 +95,19 @@ int spw_thread_place(const struct spw_attach_options *options, struct spw_thread
     *out_place = place;
     if (rc || options->bind_thread == SPW_THREAD_ANYWHERE)
         return rc;
-    if (sched_getaffinity(0, sizeof place.before, &place.before))
-        return spw_fail(err, -errno, "attach: can't ask for this thread's CPUs: %s",
-                        strerror(errno));
-    switch (options->bind_thread) {
-    case SPW_THREAD_ON_NODE:
-        rc = cpus_of_node(options->numa_node, &place.before, &wanted, err);
-        break;
-    case SPW_THREAD_ON_CPU:
-        rc = cpu_alone(options->cpu, &place.before, &wanted, err);
-        break;
-    default:
-        rc = spw_fail(err, -EINVAL, "attach: bind_thread %u is none of enum spw_thread_bind",
-                      options->bind_thread);
+    if (sched_getaffinity(0, sizeof place.before, &place.before)) {
+        out_place->refused = -errno;
+        return 0;
     }
-    if (rc == 0 && sched_setaffinity(0, sizeof wanted, &wanted))
-        rc = spw_fail(err, -errno, "attach: this thread can't be bound: %s", strerror(errno));
+    rc = choose(options, &place.before, &wanted, err);
     if (rc)
         return rc;
-    place.bound = true;
+    if (CPU_COUNT(&wanted) == 0)
+        place.refused = -EADDRNOTAVAIL;
+    else if (sched_setaffinity(0, sizeof wanted, &wanted))
+        place.refused = -errno;
+    else
+        place.bound = true;
     *out_place = place;
     return 0;
 }

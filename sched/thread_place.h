@@ -9,16 +9,17 @@
 #include "sched/spillway.h"
 #include "shm/base.h"
 
-/** What a thread was bound to before. */
 struct spw_thread_place {
     bool bound; /* it was changed: before is what to go back to */
     cpu_set_t before;
+    int refused; /* 0, or why it wasn't, though it was asked for: -EADDRNOTAVAIL the node has no CPU
+                    that this thread may use; else what the system denied it with */
 };
 
 /**
- * Bind the calling thread as @options say, where they do; @out_place is filled for spw_thread_place_undo().
- * -EINVAL: a node or CPU that isn't there or isn't allowed; another errno where the system refuses.
- * Each with words.
+ * Bind the calling thread as @options say, where they do and it can be had; @out_place is filled for
+ * spw_thread_place_undo(). -EINVAL with words: a node that isn't there, a CPU that isn't or isn't
+ * allowed, or options that make no sense.
  */
 int spw_thread_place(const struct spw_attach_options *options, struct spw_thread_place *out_place,
                      struct spw_error *err);

@@ -490,19 +490,3 @@ int spw_region_place(void *start, uint64_t bytes, const struct spw_memory *memor
         return -errno;
     return 0;
 }
-
-int spw_region_bind_node(void *start, uint64_t bytes, int32_t node)
-{
-    unsigned long mask[16] = {0};
-    const int32_t nodes_max = (int32_t)(sizeof mask * 8);
-    if (node < 0)
-        return 0;
-    if (node >= nodes_max)
-        return -EINVAL;
-    mask[node / 64] = 1ul << node % 64;
-    /* pages that this process has mapped elsewhere are moved */
-    if (syscall(SYS_mbind, start, bytes, MPOL_BIND, mask, (unsigned long)nodes_max + 1,
-                MPOL_MF_MOVE))
-        return -errno;
-    return 0;
-}

@@ -170,8 +170,4 @@ int spw_region_unlink(const struct spw_pool_path *path, enum spw_region_kind kin
  * for nodes that there aren't or that aren't allowed. */
 int spw_region_place(void *start, uint64_t bytes, const struct spw_memory *memory);
 
-/** Bind [start, start + bytes) to NUMA node @node before first touch; -1 = don't. 0 or -errno;
- * a refusal is no reason to stop: the caller says so once and goes on. */
-int spw_region_bind_node(void *start, uint64_t bytes, int32_t node);
-
 #endif

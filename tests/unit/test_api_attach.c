@@ -6,7 +6,6 @@
 
 #include <criterion/criterion.h>
 #include <errno.h>
-#include <sched.h>
 #include <stddef.h>
 #include <string.h>
 #include <unistd.h>
@@ -382,106 +381,5 @@ Test(api_attach, a_daemon_that_does_not_answer_is_waited_for_within_the_limit)
     api_pump_end(&api);
     cr_expect_neq(strstr(text, "300 ms"), NULL, "%s", text);
     spw_detach(hasty);
-    close_pool();
-}
-
-/* ---- where the thread runs --------------------------------------------------------------------- */
-
-static int cpus(void)
-{
-    cpu_set_t set;
-    return sched_getaffinity(0, sizeof set, &set) ? -errno : CPU_COUNT(&set);
-}
-
-/* Attach as a scheduler that wants to be there; attached or not, it is detached again. */
-static int attach_at(int32_t node, uint32_t bind, uint32_t cpu, char *text)
-{
-    struct spw_attach_options options = {.size_bytes = sizeof(options),
-                                         .numa_node = node,
-                                         .pool = "rig",
-                                         .shm_dir = api.rig.dir,
-                                         .uid = -1,
-                                         .bind_thread = bind,
-                                         .cpu = cpu};
-    api_pump(&api);
-    int rc = try_attach(&options, text);
-    api_pump_end(&api);
-    return rc;
-}
-
-Test(api_attach, a_thread_is_bound_to_one_cpu_or_to_those_of_its_node)
-{
-    char text[256] = "";
-    open_pool(&one_worker, 1);
-    int before = cpus();
-    cr_assert_eq(attach_at(-1, SPW_THREAD_ANYWHERE, 0, text), 0, "%s", text);
-    cr_expect_eq(cpus(), before);
-    int rc = attach_at(0, SPW_THREAD_ON_NODE, 0, text);
-    if (rc == -EINVAL && access("/sys/devices/system/node/node0", F_OK))
-        cr_skip("no NUMA here");
-    cr_assert_eq(rc, 0, "%s", text);
-    cr_expect(cpus() > 0 && cpus() <= before);
-    cr_assert_eq(attach_at(0, SPW_THREAD_ON_CPU, (uint32_t)sched_getcpu(), text), 0, "%s", text);
-    cr_expect_eq(cpus(), 1, "and it stays there");
-    close_pool();
-}
-
-Test(api_attach, places_that_there_are_not_are_refused_with_words_and_bind_nothing)
-{
-    static const struct {
-        int32_t node;
-        uint32_t bind, cpu;
-        const char *words;
-    } cases[] = {
-        {-1, SPW_THREAD_ON_NODE, 0, "numa_node is -1"},
-        {999, SPW_THREAD_ON_NODE, 0, "no NUMA node 999"},
-        {999, SPW_THREAD_ANYWHERE, 0, "node 999"},
-        {-1, SPW_THREAD_ON_CPU, 1023, "CPU 1023"},
-        {-1, SPW_THREAD_ON_CPU, UINT32_MAX, "CPU"},
-        {-1, 3, 0, "bind_thread 3"},
-    };
-    char text[256] = "";
-    open_pool(&one_worker, 1);
-    int before = cpus();
-    if (access("/sys/devices/system/node", F_OK))
-        cr_skip("no NUMA here");
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        cr_expect_eq(attach_at(cases[i].node, cases[i].bind, cases[i].cpu, text), -EINVAL);
-        cr_expect(strstr(text, cases[i].words), "%s", text);
-    }
-    cr_expect_eq(cpus(), before);
-    close_pool();
-}
-
-Test(api_attach, an_attach_that_fails_leaves_the_thread_where_it_was)
-{
-    struct spw_attach_options options = {.size_bytes = sizeof(options),
-                                         .numa_node = -1,
-                                         .pool = "nothing",
-                                         .shm_dir = "/dev/shm",
-                                         .uid = -1,
-                                         .bind_thread = SPW_THREAD_ON_CPU,
-                                         .cpu = (uint32_t)sched_getcpu()};
-    char text[256] = "";
-    int before = cpus();
-    cr_expect_eq(try_attach(&options, text), -ENOENT);
-    cr_expect_eq(cpus(), before);
-}
-
-/* Built before there were such options. */
-Test(api_attach, shorter_options_bind_nothing)
-{
-    char text[256] = "";
-    open_pool(&one_worker, 1);
-    struct spw_attach_options options = {.size_bytes =
-                                             offsetof(struct spw_attach_options, bind_thread),
-                                         .numa_node = -1,
-                                         .pool = "rig",
-                                         .shm_dir = api.rig.dir,
-                                         .uid = -1,
-                                         .bind_thread = 77};
-    api_pump(&api);
-    cr_expect_eq(try_attach(&options, text), 0, "%s", text);
-    api_pump_end(&api);
     close_pool();
 }

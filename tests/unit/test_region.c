@@ -537,14 +537,3 @@ Test(region, sm12_names_are_checked)
     spw_lock_name(&p, out);
     cr_assert_str_eq(out, "/x/spillway-4294967295-a.lock");
 }
-
-Test(region, memory_is_bound_where_the_node_exists)
-{
-    make_dir();
-    struct spw_region region = create(SPW_REGION_DATA, 1 << 20);
-    cr_assert_eq(spw_region_bind_node(region.header, region.size_bytes, -1), 0);
-    cr_assert_eq(spw_region_bind_node(region.header, region.size_bytes, 1 << 20), -EINVAL);
-    int rc = spw_region_bind_node(region.header, region.size_bytes, 0);
-    cr_assert(rc == 0 || rc == -EPERM || rc == -ENOSYS, "%d", rc);
-    spw_region_detach(&region);
-}
