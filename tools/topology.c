@@ -92,14 +92,16 @@ static void give_cpus_once(struct spw_topology *out)
 static bool node_near(const struct spw_topology *topology, hwloc_obj_t object, uint32_t *out)
 {
     struct spw_set near = set_of(object->nodeset);
-    uint32_t count = 0;
+    uint32_t count = 0, last = 0;
     for (uint32_t i = 0; i < topology->node_count; i++) {
         const struct spw_topology_node *node = &topology->node[i];
         if (!spw_set_has(&near, node->number) || spw_set_is_empty(&node->cpus))
             continue;
-        *out = node->number;
+        last = node->number;
         count++;
     }
+    if (count == 1)
+        *out = last;
     return count == 1;
 }
 

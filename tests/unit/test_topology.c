@@ -93,15 +93,19 @@ Test(topology, TP_2_what_hwloc_doesnt_tell_sysfs_may)
         "Model: \t\t X\nGPU UUID: \t GPU-aaaaaaaa-0000-0000-0000-000000000001\n");
     put("/proc/driver/nvidia/gpus/0000:20:00.0/information", "Model: \t\t X\n");
     put("/sys/bus/pci/devices/0000:10:00.0/numa_node", "1\n");
+    put("/proc/driver/nvidia/gpus/0000:30:00.0/information", "Model: \t\t X\n");
     put("/sys/bus/pci/devices/0000:20:00.0/numa_node", "-1\n");
+    put("/sys/bus/pci/devices/0000:30:00.0/numa_node", "0\n");
     load_file("node_unknown", root);
-    cr_assert_eq(topology.gpu_count, 2, "the driver's list is all there is");
+    cr_assert_eq(topology.gpu_count, 3, "the driver's list is all there is");
     cr_expect(topology.gpus_listed);
     cr_expect(topology.gpu[0].has_uuid && topology.gpu[0].uuid[15] == 1);
     cr_expect(!topology.gpu[1].has_uuid);
     cr_expect_eq(topology.gpu[0].source, SPW_TOPOLOGY_SYSFS);
     cr_expect_eq(topology.gpu[0].node, 1);
     cr_expect_eq(topology.gpu[1].source, SPW_TOPOLOGY_NOBODY, "-1 is no number");
+    cr_expect_eq(topology.gpu[2].source, SPW_TOPOLOGY_SYSFS);
+    cr_expect_eq(topology.gpu[2].node, 0, "not one of those that hwloc can't decide between");
 }
 
 Test(topology, TP_6_without_devices_in_it_gpus_are_found_by_sysfs)
