@@ -389,6 +389,8 @@ static void pin_own(struct spw_pin *pin)
             rest(pin, PAUSE_NS);
     }
     spw_store_relaxed(&pin->usable_bytes, USABLE_ALL);
+    if (pin->config.done)
+        pin->config.done(pin->config.ctx);
     show_state(pin, SPW_PIN_DONE);
 }
 

@@ -65,6 +65,9 @@ struct spw_pin_config {
     spw_atomic64 *touched; /* NULL, or bytes of the own shard touched so far are kept here */
     /* Why it was refused: called by the pin thread once, before pin_state says so */
     void (*say)(void *ctx, const char *words);
+    /* NULL, or told that all of the own shard is touched and pinned: called by the pin thread before
+     * pin_state says so */
+    void (*done)(void *ctx);
     /* NULL, or a test's own way to touch (gpu/touch.h) */
     int (*touch)(void *ctx, uint8_t *start, uint64_t bytes);
     void *ctx;

@@ -237,7 +237,7 @@ static void serve(struct daemon *daemon)
 {
     struct spw_workers *workers = &daemon->workers;
     bool ready = false;
-    while (!*daemon->stop && !daemon->stop_asked && !daemon->name_lost && !workers->unpinned &&
+    while (!*daemon->stop && !daemon->stop_asked && !daemon->name_lost && !workers->denied &&
            !spw_workers_none_left(workers)) {
         spw_workers_notice(workers);
         if (!ready && spw_workers_up(workers)) {
@@ -267,8 +267,11 @@ int spw_daemon_run(const struct spw_config *config, char *const *argv, volatile 
     }
     daemon->config = config;
     daemon->stop = stop;
-    daemon->workers =
-        (struct spw_workers){.config = config, .argv = argv, .stop = stop, .pool = &daemon->pool};
+    daemon->workers = (struct spw_workers){.config = config,
+                                           .argv = argv,
+                                           .stop = stop,
+                                           .place = &daemon->place,
+                                           .pool = &daemon->pool};
     daemon->pool_config = pool_config;
     daemon->workers.values_fd = open_values(config);
     if (daemon->workers.values_fd < 0) {
@@ -301,7 +304,7 @@ int spw_daemon_run(const struct spw_config *config, char *const *argv, volatile 
     bool useless = spw_workers_none_left(&daemon->workers);
     if (useless)
         spw_log(SPW_LOG_ERROR, "no worker is left");
-    result = spw_workers_stop(&daemon->workers) || daemon->name_lost || daemon->workers.unpinned ||
+    result = spw_workers_stop(&daemon->workers) || daemon->name_lost || daemon->workers.denied ||
              useless;
     if (config->on_stop == SPW_ON_STOP_REMOVE && spw_pool_unlink(&daemon->pool, &err)) {
         spw_log(SPW_LOG_ERROR, "%s", err.text);

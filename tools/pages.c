@@ -7,6 +7,7 @@
 #include "shm/huge.h"
 #include "tier/counters.h"
 #include "tools/log.h"
+#include "tools/placing.h"
 
 static uint64_t whole_huge(uint64_t bytes)
 {
@@ -45,8 +46,10 @@ int spw_pages_make(const struct spw_config *config, const struct spw_pool *pool)
 void spw_pages_use(const struct spw_config *config, const struct spw_pool *pool, uint32_t k)
 {
     const struct spw_region *region = &pool->region_data[k];
-    if (config->huge_pages != SPW_HUGE_PAGES_NEVER)
+    if (config->huge_pages != SPW_HUGE_PAGES_NEVER) {
         spw_huge_collapse(region->header, region->size_bytes);
+        spw_placing_look(pool, k); /* what was put together may lie elsewhere now */
+    }
     spw_store_relaxed(&pool->feed[k]->counter[SPW_WORKER_huge_bytes],
                       spw_huge_mapped(region->header));
 }

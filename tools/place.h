@@ -66,6 +66,7 @@ struct spw_place {
     struct spw_place_worker worker[SPW_CONFIG_WORKERS_MAX];
     uint32_t notes; /* each thing once, however many workers it is about */
     struct spw_place_note note[SPW_PLACE_NOTES_MAX];
+    struct spw_set far; /* workers whose pages were seen elsewhere, and that was said (placing.h) */
 };
 
 /**

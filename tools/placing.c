@@ -10,8 +10,6 @@
 
 #include "tools/log.h"
 
-#define NEAR_PERMILLE 990u /* of sampled pages, or it isn't what was asked for */
-
 int spw_placing_decide(const struct spw_config *config, struct spw_place *out_place,
                        struct spw_error *err)
 {
@@ -86,7 +84,7 @@ static uint32_t refused(const struct spw_place *place, const struct spw_pool *po
     return SPW_WORKERS_MAX;
 }
 
-static int check_pages(const struct spw_place *place, enum spw_log_severity level,
+static int check_pages(struct spw_place *place, enum spw_log_severity level,
                        const struct spw_pool *pool, spw_near_where *where, void *ctx)
 {
     int result = 0;
@@ -103,8 +101,9 @@ static int check_pages(const struct spw_place *place, enum spw_log_severity leve
                     strerror(-rc), spw_bind_missing(rc));
             return rc;
         }
-        if (spw_near_permille(&sample) >= NEAR_PERMILLE)
+        if (spw_near_permille(&sample) >= SPW_PLACING_NEAR_PERMILLE)
             continue;
+        spw_set_add(&place->far, k);
         spw_log(level, "placement: %.1f %% of sampled pages of worker %u lie on its node %u%s",
                 (double)spw_near_permille(&sample) / 10, k, worker->node,
                 pool->warm ? "; they are those of a daemon before: --cold places them anew" : "");
@@ -113,7 +112,7 @@ static int check_pages(const struct spw_place *place, enum spw_log_severity leve
     return result;
 }
 
-int spw_placing_check(const struct spw_place *place, const struct spw_config *config,
+int spw_placing_check(struct spw_place *place, const struct spw_config *config,
                       const struct spw_pool *pool, spw_near_where *where, void *ctx)
 {
     bool strict = config->placement == SPW_PLACEMENT_STRICT;
@@ -178,17 +177,18 @@ static enum spw_bind_state memory_state(const struct spw_place_worker *place,
     return place->memory.kind == SPW_MEMORY_INTERLEAVE ? SPW_BIND_INTERLEAVED : SPW_BIND_DONE;
 }
 
-static uint64_t near_permille(const struct spw_place_worker *place, const struct spw_region *region)
+void spw_placing_look(const struct spw_pool *pool, uint32_t k)
 {
+    struct spw_gpu_record *record = &pool->feed[k]->gpu;
+    const struct spw_region *region = &pool->region_data[k];
+    uint64_t node = spw_load_relaxed(&record->memory_node), near = SPW_NEAR_UNKNOWN;
     struct spw_set nodes = {{0}};
     struct spw_near_sample sample;
-    if (!place->node_known || place->elsewhere)
-        return SPW_NEAR_UNKNOWN;
-    spw_set_add(&nodes, place->node);
-    return spw_near_look(region->header, region->size_bytes, nodes.word, spw_near_where_kernel,
-                         NULL, &sample)
-               ? SPW_NEAR_UNKNOWN
-               : spw_near_permille(&sample);
+    spw_set_add(&nodes, (uint32_t)node - 1);
+    if (node && spw_near_look(region->header, region->size_bytes, nodes.word, spw_near_where_kernel,
+                              NULL, &sample) == 0)
+        near = spw_near_permille(&sample);
+    spw_store_relaxed(&record->near_permille, near); /* for display */
 }
 
 void spw_placing_take(const struct spw_place_worker *place, struct spw_pool *pool, uint32_t k)
@@ -206,5 +206,5 @@ void spw_placing_take(const struct spw_place_worker *place, struct spw_pool *poo
     spw_store_relaxed(&record->node, place->node_known ? 1 + (uint64_t)place->node : 0);
     spw_store_relaxed(&record->memory_node, own ? 1 + (uint64_t)place->node : 0);
     spw_store_relaxed(&record->memory_bind, memory_state(place, region));
-    spw_store_relaxed(&record->near_permille, near_permille(place, region));
+    spw_placing_look(pool, k);
 }

@@ -24,12 +24,15 @@ void spw_placing_apply(const struct spw_place *place, struct spw_pool_config *po
 void spw_placing_print(const struct spw_place *place, FILE *out);
 /** Daemon, before its pool is made: log all notes. */
 void spw_placing_tell(const struct spw_place *place);
+#define SPW_PLACING_NEAR_PERMILLE 990u /* of sampled pages, or it isn't what was asked for */
+
 /**
  * Daemon, once its pool is made: was it done, and do sampled pages lie there? What isn't so is one
- * warning. 0; strict: a negative errno, and an error that names what is missing or the share of pages. @where tells where a page lies: spw_near_where_kernel
- * but in tests.
+ * warning; workers whose pages are elsewhere are in @place's far then. 0; strict: a negative errno, and
+ * an error that names what is missing or the share of pages.
+ * @where  tells where a page lies: spw_near_where_kernel but in tests
  */
-int spw_placing_check(const struct spw_place *place, const struct spw_config *config,
+int spw_placing_check(struct spw_place *place, const struct spw_config *config,
                       const struct spw_pool *pool, spw_near_where *where, void *ctx);
 
 /** Daemon: a memory file with the place for its workers, which inherit it. -1 = failed. */
@@ -37,9 +40,12 @@ int spw_placing_open(const struct spw_place *place);
 /** Worker: its place from such a file. False: it has none. */
 bool spw_placing_read(int fd, uint32_t k, struct spw_place_worker *out_place);
 /**
- * Worker @k, before it opens its copier or starts a thread: bind, look at its shard, and say so in its feed. A NULL @place
- * says that nothing is wanted.
+ * Worker @k, before it opens its copier or starts a thread, so that each of them runs there: bind, look
+ * at its shard, and say so in its feed. A NULL @place says that nothing is wanted.
  */
 void spw_placing_take(const struct spw_place_worker *place, struct spw_pool *pool, uint32_t k);
+/** Worker @k, any of its threads: look at its shard again, for its feed, now that its pages have been
+ * touched, pinned or made huge. */
+void spw_placing_look(const struct spw_pool *pool, uint32_t k);
 
 #endif

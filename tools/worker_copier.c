@@ -9,6 +9,7 @@
 #include "tier/counters.h"
 #include "tier/host_copier.h"
 #include "tools/config_place.h"
+#include "tools/placing.h"
 
 #define IN_FLIGHT 8u /* copies of a stream that nothing paces */
 
@@ -46,18 +47,26 @@ static int memory_health(void *ctx)
 
 static void say(void *ctx, const char *words)
 {
-    struct spw_feed_head *feed = ctx;
-    spw_text_store(feed->gpu_text, SPW_GPU_TEXT_WORDS, words);
+    const struct spw_worker_copier *copier = ctx;
+    spw_text_store(copier->pool->feed[copier->k]->gpu_text, SPW_GPU_TEXT_WORDS, words);
+}
+
+static void pinned(void *ctx)
+{
+    const struct spw_worker_copier *copier = ctx;
+    spw_placing_look(copier->pool, copier->k);
 }
 
 /* Begin to pin this worker's shard, and what it copies of others'. */
-static int open_pin(const struct spw_config *config, struct spw_pool *pool, uint32_t k,
-                    struct spw_gpu *gpu, struct spw_pin **out_pin, struct spw_error *err)
+static int open_pin(const struct spw_config *config, struct spw_worker_copier *copier,
+                    struct spw_error *err)
 {
+    const struct spw_pool *pool = copier->pool;
+    const uint32_t k = copier->k;
     const struct spw_geometry *geometry = &pool->geometry;
     struct spw_feed_head *feed = pool->feed[k];
     struct spw_pin_config pin = {
-        .backend = spw_pin_driver(gpu),
+        .backend = spw_pin_driver(copier->gpu),
         .shards = geometry->workers,
         .k = k,
         .slot_bytes = geometry->slot_bytes,
@@ -69,13 +78,14 @@ static int open_pin(const struct spw_config *config, struct spw_pool *pool, uint
         .record = &feed->gpu,
         .touched = &feed->counter[SPW_WORKER_touched_bytes],
         .say = say,
-        .ctx = feed,
+        .done = pinned,
+        .ctx = copier,
     };
     for (uint32_t s = 0; s < geometry->workers; s++)
         pin.memory[s] = (struct spw_pin_memory){
             pool->data[s],
             (uint64_t)(geometry->slots >> geometry->cell_shift) * geometry->slot_bytes};
-    return spw_pin_open(&pin, out_pin, err);
+    return spw_pin_open(&pin, &copier->pin, err);
 }
 
 /* A copy on its way is not overtaken any more: few at a time, and enough to keep the engine busy. */
@@ -126,33 +136,33 @@ static void publish(struct spw_feed_head *feed, const struct spw_worker_copier *
 int spw_worker_copier_open(const struct spw_config *config, struct spw_pool *pool, uint32_t k,
                            struct spw_worker_copier *out_copier, struct spw_error *err)
 {
-    struct spw_worker_copier copier = {.gpu = NULL};
+    struct spw_worker_copier *copier = out_copier;
     struct spw_feed_head *feed = pool->feed[k];
     char which[48];
     int status = 0;
+    *copier = (struct spw_worker_copier){.pool = pool, .k = k};
     spw_text_store(feed->gpu_text, SPW_GPU_TEXT_WORDS, "");
     if (config->copier != SPW_CONFIG_COPIER_HOST) {
         struct spw_gpu_config gpu = {.driver =
                                          config->cuda_library[0] ? config->cuda_library : NULL,
                                      .which = spw_config_gpu(config, k, which)};
-        status = spw_gpu_open(&gpu, &copier.gpu, err);
+        status = spw_gpu_open(&gpu, &copier->gpu, err);
         if (status < 0 && config->copier == SPW_CONFIG_COPIER_AUTO && is_without(status)) {
             spw_text_store(feed->gpu_text, SPW_GPU_TEXT_WORDS, err->text);
             status = 0;
         }
     }
     spw_store_relaxed(&feed->gpu.pin_state, SPW_PIN_NONE); /* a predecessor's */
-    if (status == 0 && copier.gpu)
-        status = open_pin(config, pool, k, copier.gpu, &copier.pin, err);
+    if (status == 0 && copier->gpu)
+        status = open_pin(config, copier, err);
     if (status == 0)
-        status = copier.gpu ? open_gpu(config, feed, &copier, &copier.handle, err)
-                            : open_host(config, &copier.handle, err);
+        status = copier->gpu ? open_gpu(config, feed, copier, &copier->handle, err)
+                             : open_host(config, &copier->handle, err);
     if (status < 0) {
-        spw_worker_copier_close(&copier);
+        spw_worker_copier_close(copier);
         return status;
     }
-    publish(feed, &copier);
-    *out_copier = copier;
+    publish(feed, copier);
     return 0;
 }
 

@@ -92,20 +92,6 @@ static void tell_copier(struct spw_workers *workers, uint32_t k)
     }
 }
 
-static void tell_unbound(struct spw_workers *workers, uint32_t k)
-{
-    /* relaxed: for display; [GR-1] has been read behind it */
-    uint64_t state = spw_load_relaxed(&workers->pool->feed[k]->gpu.cpu_bind);
-    if (state != SPW_BIND_DENIED || workers->told_unbound)
-        return;
-    workers->told_unbound = true;
-    spw_log(SPW_LOG_WARNING,
-            "placement: worker %u can't be bound to its CPUs: a seccomp profile "
-            "denies sched_setaffinity, or they are no longer there; it runs "
-            "anywhere",
-            k);
-}
-
 static void set_up(struct spw_workers *workers, uint32_t k, uint64_t incarnation, uint64_t pid)
 {
     struct spw_worker_state *state = &workers->pool->ctl->worker[k];
@@ -116,7 +102,7 @@ static void set_up(struct spw_workers *workers, uint32_t k, uint64_t incarnation
     spw_log(SPW_LOG_NOTICE, "worker %u is up, incarnation %" PRIu64 ", pid %" PRIu64 "%s", k,
             incarnation, pid, workers->worker[k].inside ? ", inside an engine" : "");
     tell_copier(workers, k);
-    tell_unbound(workers, k);
+    spw_place_watch_up(&workers->place_watch, workers->place, k, workers->pool->feed[k]);
 }
 
 /* A worker is up once it has adopted its shard and gone round its loop. */
@@ -247,7 +233,7 @@ static void refused_pinning(struct spw_workers *workers, uint32_t k)
         spw_log(SPW_LOG_ERROR,
                 "%s: %s; start with --pin relaxed to go on without, or a longer --pin-limit", name,
                 text);
-        workers->unpinned = true;
+        workers->denied = true;
     } else if (spw_load_relaxed(&ctl->pinning) != SPW_PINNING_OFF) {
         spw_log(SPW_LOG_WARNING, "%s: %s; all workers go on with memory that isn't pinned", name,
                 text);
@@ -262,6 +248,15 @@ static void watch_pinning(struct spw_workers *workers)
         if (workers->worker[k].up &&
             spw_pin_watch_look(&workers->worker[k].pin, k, workers->pool->feed[k], now))
             refused_pinning(workers, k);
+}
+
+static void watch_places(struct spw_workers *workers)
+{
+    for (uint32_t k = 0; k < workers->pool->geometry.workers; k++)
+        if (workers->worker[k].up &&
+            spw_place_watch_look(&workers->place_watch, workers->config, workers->place, k,
+                                 workers->pool->feed[k]))
+            workers->denied = true;
 }
 
 bool spw_workers_up(const struct spw_workers *workers)
@@ -309,6 +304,7 @@ bool spw_workers_tend(struct spw_workers *workers)
     reap(workers);
     restart_due(workers);
     watch_pinning(workers);
+    watch_places(workers);
     return watch_below(workers);
 }
 

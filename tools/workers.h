@@ -17,6 +17,7 @@
 #include "tools/gpu_faults.h"
 #include "tools/inside_watch.h"
 #include "tools/pin_watch.h"
+#include "tools/place_watch.h"
 
 struct spw_worker_process {
     bool inside; /* an engine's thread: neither started nor ended from here */
@@ -40,11 +41,13 @@ struct spw_workers {
     int values_fd;                   /* the effective values                    */
     int place_fd;                    /* where each is                           */
     volatile sig_atomic_t *stop;     /* signals that asked for an end           */
+    const struct spw_place *place;
     struct spw_pool *pool;
     struct spw_worker_process worker[SPW_WORKERS_MAX];
-    bool unpinned;     /* one could not pin, and all had to: the pool can't go on */
-    bool told_unbound; /* that threads can't be bound                             */
-    bool told_copier;  /* who copies, as far as it is the same for all            */
+    struct spw_place_watch place_watch;
+    bool denied;      /* one could not have what all must, pinned memory, or on its node: the
+                         pool can't go on                                        */
+    bool told_copier; /* who copies, as far as it is the same for all            */
 };
 
 /** Start those that are processes. One that can't be started is tried again by spw_workers_tend(). */

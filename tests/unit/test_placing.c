@@ -3,11 +3,17 @@
 
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include "gpu/pin.h"
+#include "shm/alive.h"
 #include "tests/support/small_pool.h"
 #include "tools/log.h"
+#include "tools/place_watch.h"
 #include "tools/show_place.h"
 
 TestSuite(placing, .timeout = 30);
@@ -104,6 +110,7 @@ Test(placing, TP_1_memory_that_was_taken_over_says_how_it_is_placed_anew, .init 
     pool.warm = true;
     spw_placing_check(&place, &config, &pool, on_node, &node);
     cr_expect(strstr(said, "--cold"), "%s", said);
+    cr_expect(spw_set_has(&place.far, 0) && spw_set_has(&place.far, 1));
 }
 
 Test(placing, TP_3_denied_memory_policies_are_one_warning_of_all_workers, .init = begin,
@@ -181,4 +188,178 @@ Test(placing, TP_2_a_worker_of_no_known_node_says_so, .init = begin, .fini = end
     cr_expect_str_eq(text_of(shown, "mem_bind"), "unbound");
     cr_expect_str_eq(text_of(shown, "cpu_bind"), "unbound");
     json_decref(shown);
+}
+
+/* ---- once memory is touched and pinned ---------------------------------------------------------- */
+
+struct seen {
+    cpu_set_t wanted;
+    spw_atomic32 elsewhere, unplaced, looked;
+    spw_atomic32 done;
+};
+
+static int touch(void *ctx, uint8_t *start, uint64_t bytes)
+{
+    struct seen *seen = ctx;
+    cpu_set_t mine;
+    int mode = -1;
+    sched_getaffinity(0, sizeof mine, &mine);
+    syscall(SYS_get_mempolicy, &mode, NULL, 0ul, start, 2ul /* MPOL_F_ADDR */);
+    spw_store_relaxed(&seen->looked, 1);
+    if (!CPU_EQUAL(&mine, &seen->wanted))
+        spw_store_relaxed(&seen->elsewhere, 1);
+    if (mode != 2 /* MPOL_BIND */)
+        spw_store_relaxed(&seen->unplaced, 1);
+    return 0;
+}
+
+static int add(void *ctx, void *start, uint64_t bytes, bool writable, const char **out_name)
+{
+    return 0;
+}
+
+static void remove_one(void *ctx, void *start)
+{
+}
+
+static void pinned(void *ctx)
+{
+    struct seen *seen = ctx;
+    /* nobody has been told yet */
+    spw_store_relaxed(&seen->done,
+                      spw_load_relaxed(&pool.feed[0]->gpu.pin_state) == SPW_PIN_RUNNING ? 1 : 2);
+}
+
+/* Two nodes with a CPU each, a GPU on the second. */
+static struct spw_place_worker worker_of(uint32_t cpu)
+{
+    struct spw_topology topology = {.here = true, .node_count = 2, .gpu_count = 1};
+    char err[256];
+    char *argv[] = {(char *)"spillwayd"};
+    for (uint32_t n = 0; n < 2; n++) {
+        topology.node[n] = (struct spw_topology_node){
+            .number = n, .normal = true, .available_bytes = SPW_TOPOLOGY_UNKNOWN};
+        spw_set_add(&topology.nodes, n);
+        spw_set_add(&topology.node[n].cpus, n ? cpu : cpu + 1);
+    }
+    spw_set_add(&topology.cpus, cpu);
+    spw_set_add(&topology.cpus, cpu + 1);
+    topology.gpu[0] =
+        (struct spw_topology_gpu){.bus = 0x1000, .source = SPW_TOPOLOGY_HWLOC, .node = 1};
+    cr_assert_eq(spw_config_parse(1, argv, &config, err, sizeof err), 0, "%s", err);
+    cr_assert_eq(spw_place_decide(&topology, &config, NULL, &place), 0);
+    return place.worker[0];
+}
+
+Test(placing, memory_is_touched_on_the_cpus_that_were_chosen_after_it_has_its_policy, .init = begin,
+     .fini = end)
+{
+    struct seen seen = {.looked = 0};
+    struct spw_pin *pin = NULL;
+    struct spw_error err = {0};
+    uint32_t cpu = (uint32_t)sched_getcpu();
+    struct spw_place_worker mine = worker_of(cpu);
+    cr_assert_eq(mine.node, 1);
+    mine.node = 0; /* there is no other here */
+    mine.memory = (struct spw_memory){SPW_MEMORY_BIND, {1}};
+    CPU_ZERO(&seen.wanted);
+    CPU_SET(cpu, &seen.wanted);
+    spw_placing_take(&mine, &pool, 0);
+    struct spw_pin_config pin_config = {
+        .backend = {.add = add, .remove = remove_one},
+        .shards = 1,
+        .slot_bytes = pool.geometry.slot_bytes,
+        .threads = 3,
+        .memory = {{pool.data[0], (uint64_t)pool.geometry.slots * pool.geometry.slot_bytes}},
+        .lock_fd = pool.lock_fd,
+        .pinning = &pool.ctl->pinning,
+        .record = &pool.feed[0]->gpu,
+        .done = pinned,
+        .touch = touch,
+        .ctx = &seen,
+    };
+    cr_assert_eq(spw_pin_open(&pin_config, &pin, &err), 0, "%s", err.text);
+    while (spw_load_acquire(&pool.feed[0]->gpu.pin_state) == SPW_PIN_RUNNING)
+        usleep(1000);
+    cr_expect_eq(spw_load_relaxed(&pool.feed[0]->gpu.pin_state), SPW_PIN_DONE);
+    spw_pin_close(pin);
+    cr_expect_gt(spw_load_relaxed(&seen.looked), 0);
+    cr_expect_eq(spw_load_relaxed(&seen.elsewhere), 0);
+    cr_expect_eq(spw_load_relaxed(&seen.unplaced), 0);
+    cr_expect_eq(spw_load_relaxed(&seen.done), 1);
+}
+
+static struct spw_place_watch watch;
+
+/* As a worker says it of itself: bound to node 0, and how many pages lie there. */
+static struct spw_gpu_record *say(uint64_t near, uint64_t pin_state)
+{
+    struct spw_gpu_record *record = &pool.feed[1]->gpu;
+    spw_store_relaxed(&record->memory_bind, SPW_BIND_DONE);
+    spw_store_relaxed(&record->near_permille, near);
+    spw_store_relaxed(&record->pin_state, pin_state);
+    return record;
+}
+
+static int look(void)
+{
+    return spw_place_watch_look(&watch, &config, &place, 1, pool.feed[1]);
+}
+
+Test(placing, TP_1_pages_seen_elsewhere_once_they_are_touched_are_one_warning, .init = begin,
+     .fini = end)
+{
+    say(989, SPW_PIN_RUNNING);
+    cr_expect(look() == 0 && lines() == 0, "not before it is done");
+    say(990, SPW_PIN_DONE);
+    cr_expect(look() == 0 && lines() == 0, "%s", said);
+    say(SPW_NEAR_UNKNOWN, SPW_PIN_DONE);
+    cr_expect(look() == 0 && lines() == 0, "%s", said);
+    spw_store_relaxed(&say(989, SPW_PIN_DONE)->memory_bind, SPW_BIND_DENIED);
+    cr_expect(look() == 0 && lines() == 0, "denied was told before: %s", said);
+    say(989, SPW_PIN_DONE);
+    cr_expect_eq(look() + look(), 0);
+    cr_expect_eq(lines(), 1, "%s", said);
+    cr_expect(strstr(said, "warning: placement: 98.9 % of sampled pages of worker 1"), "%s", said);
+}
+
+Test(placing, TP_1_strict_refuses_those_too_and_what_was_said_at_the_start_isnt_said_again,
+     .init = begin, .fini = end)
+{
+    say(0, SPW_PIN_NONE);
+    spw_set_add(&place.far, 1);
+    cr_expect(look() == 0 && lines() == 0, "%s", said);
+    place.far = (struct spw_set){{0}};
+    config.placement = SPW_PLACEMENT_STRICT;
+    cr_expect_eq(look(), -EREMOTE);
+    cr_expect(strstr(said, "error: placement: 0.0 %"), "%s", said);
+}
+
+Test(placing, CU_7_another_gpu_than_the_place_was_chosen_for_is_told_once_a_worker, .init = begin,
+     .fini = end)
+{
+    struct spw_gpu_record *record = &pool.feed[1]->gpu;
+    place.worker[1].gpu_found = true;
+    place.worker[1].gpu.bus = 0x1000;
+    spw_store_relaxed(&record->bus, 0x9000);
+    spw_place_watch_up(&watch, &place, 1, pool.feed[1]);
+    cr_expect_eq(lines(), 0, "the host copies");
+    spw_store_relaxed(&record->kind, SPW_COPIER_CUDA);
+    spw_store_relaxed(&record->bus, 0x1000);
+    spw_place_watch_up(&watch, &place, 1, pool.feed[1]);
+    spw_store_relaxed(&record->bus, SPW_BUS_UNKNOWN);
+    spw_place_watch_up(&watch, &place, 1, pool.feed[1]);
+    place.worker[1].gpu.bus = SPW_TOPOLOGY_UNKNOWN;
+    spw_store_relaxed(&record->bus, 0x9000);
+    spw_place_watch_up(&watch, &place, 1, pool.feed[1]);
+    place.worker[1].gpu.bus = 0x1000;
+    place.carried_out = false;
+    spw_place_watch_up(&watch, &place, 1, pool.feed[1]);
+    cr_expect_eq(lines(), 0, "%s", said);
+    place.carried_out = true;
+    spw_place_watch_up(&watch, &place, 1, pool.feed[1]);
+    spw_place_watch_up(&watch, &place, 1, pool.feed[1]);
+    cr_expect_eq(lines(), 1, "%s", said);
+    cr_expect(strstr(said, "0000:90:00.0") && strstr(said, "0000:10:00.0") && strstr(said, "--gpu"),
+              "%s", said);
 }

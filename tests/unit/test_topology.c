@@ -5,8 +5,8 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
+#include "tests/support/cover.h"
 #include "tests/support/env.h"
 
 TestSuite(topology, .timeout = 30);
@@ -30,20 +30,10 @@ static void load_file(const char *name, const char *with_root)
     load(path, with_root);
 }
 
-/* A file of the made-up host, with the folders above it. */
+/* A file of the made-up host. */
 static void put(const char *path, const char *text)
 {
-    char full[512];
-    snprintf(full, sizeof full, "%s%s", root, path);
-    for (char *slash = full + strlen(root) + 1; (slash = strchr(slash, '/')); slash++) {
-        *slash = 0;
-        mkdir(full, 0700);
-        *slash = '/';
-    }
-    FILE *file = fopen(full, "w");
-    cr_assert_not_null(file, "%s", full);
-    fputs(text, file);
-    fclose(file);
+    cr_assert_eq(support_put(root, path, text), 0, "%s", path);
 }
 
 static const char *text_of(const struct spw_set *set)
