@@ -1,0 +1,277 @@
+/* Hosts that aren't here, as spillwayd meets them: sysfs shows two nodes with a CPU each and a GPU on each,
+ * and the driver is a stand-in. Memory of node 1 there is none; the kernel doesn't allow it. */
+#include "tests/process/proc.h"
+
+#include <criterion/criterion.h>
+#include <dirent.h>
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/support/cover.h"
+
+TestSuite(place_host, .timeout = 60);
+
+#define NODES "/sys/devices/system/node"
+#define PCI   "/sys/bus/pci/devices"
+#define A     "GPU-aaaaaaaa-0000-0000-0000-000000000001"
+#define B     "GPU-bbbbbbbb-0000-0000-0000-000000000002"
+
+static struct proc_pool pool;
+static char out[65536];
+
+/* What a test makes of the host, before it is covered. */
+struct host {
+    const char *numa_node[2];  /* of the GPUs, as sysfs has it */
+    const char *local_cpus[2]; /* NULL: no such file           */
+};
+
+static const struct host one_each = {{"0\n", "1\n"}, {"1\n", "2\n"}};
+static const struct host unknown = {{"-1\n", "-1\n"}, {NULL, NULL}};
+
+static void put_node(const char *root, unsigned n)
+{
+    char path[64], text[128];
+    snprintf(path, sizeof path, "/node/node%u/meminfo", n);
+    snprintf(text, sizeof text, "Node %u MemTotal: 8000000 kB\nNode %u MemFree: 8000000 kB\n", n,
+             n);
+    support_put(root, path, text);
+    snprintf(path, sizeof path, "/node/node%u/cpulist", n);
+    support_put(root, path, n ? "1\n" : "0\n");
+    snprintf(path, sizeof path, "/node/node%u/cpumap", n);
+    support_put(root, path, n ? "2\n" : "1\n");
+    snprintf(path, sizeof path, "/node/node%u/distance", n);
+    support_put(root, path, n ? "20 10\n" : "10 20\n");
+}
+
+static void put_gpu(const char *root, const char *bus, const char *numa_node,
+                    const char *local_cpus)
+{
+    char path[96];
+    const char *const file[][2] = {{"vendor", "0x10de\n"},
+                                   {"class", "0x030200\n"},
+                                   {"numa_node", numa_node},
+                                   {"local_cpus", local_cpus}};
+    for (size_t i = 0; i < 4; i++) {
+        snprintf(path, sizeof path, "/pci/%s/%s", bus, file[i][0]);
+        if (file[i][1])
+            support_put(root, path, file[i][1]);
+    }
+}
+
+/* In a child: 0 or SUPPORT_SKIP. */
+static int cover(const struct host *host)
+{
+    static const char *const lists[] = {"online", "possible", "has_cpu", "has_memory",
+                                        "has_normal_memory"};
+    char root[SUPPORT_PATH_BYTES], path[SUPPORT_PATH_BYTES + 8];
+    if (access(NODES, F_OK) || access(PCI, F_OK) || sysconf(_SC_NPROCESSORS_ONLN) < 2 ||
+        support_shm_dir(root))
+        return SUPPORT_SKIP;
+    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
+        snprintf(path, sizeof path, "/node/%s", lists[i]);
+        support_put(root, path, "0-1\n");
+    }
+    put_node(root, 0);
+    put_node(root, 1);
+    put_gpu(root, "0000:10:00.0", host->numa_node[0], host->local_cpus[0]);
+    put_gpu(root, "0000:90:00.0", host->numa_node[1], host->local_cpus[1]);
+    snprintf(path, sizeof path, "%s/node", root);
+    if (support_cover(NODES, path))
+        return SUPPORT_SKIP;
+    snprintf(path, sizeof path, "%s/pci", root);
+    return support_cover(PCI, path) ? SUPPORT_SKIP : 0;
+}
+
+/* Two workers on the stand-in, whose GPUs are @devices. */
+static bool start(const char *devices, const char *more, const char *value)
+{
+    struct proc_config config = {.workers = 2, .chunk_bytes = 4096, .listen = true};
+    const char *args[] = {"--copier", "cuda", "--cuda-library", FAKE_CUDA, more, value};
+    memcpy(config.more, args, sizeof args);
+    setenv("FAKE_CUDA_DEVICES", devices, 1);
+    return proc_start(&pool, &config);
+}
+
+/* Does every thread of worker @k run on @cpus alone? */
+static bool runs_on(uint32_t k, uint64_t cpus)
+{
+    char path[64];
+    bool all = true;
+    uint32_t threads = 0;
+    snprintf(path, sizeof path, "/proc/%d/task",
+             (int)spw_load_relaxed(&pool.seen->ctl->worker[k].pid));
+    DIR *dir = opendir(path);
+    for (struct dirent *entry; dir && (entry = readdir(dir));) {
+        cpu_set_t set;
+        if (entry->d_name[0] == '.')
+            continue;
+        if (sched_getaffinity(atoi(entry->d_name), sizeof set, &set))
+            continue; /* it has ended */
+        threads++;
+        for (unsigned n = 0; n < 64; n++)
+            all &= (CPU_ISSET(n, &set) != 0) == (cpus >> n & 1);
+    }
+    if (dir)
+        closedir(dir);
+    return all && threads > 1;
+}
+
+static bool says(const char *command, const char *words)
+{
+    if (proc_spillway(&pool, command, false, out, sizeof out) == 0 && strstr(out, words))
+        return true;
+    fprintf(stderr, "%s lacks \"%s\":\n%s", command, words, out);
+    return false;
+}
+
+static uint32_t said_count(const char *words)
+{
+    uint32_t count = 0;
+    for (const char *at = pool.words; (at = strstr(at, words)); at++)
+        count++;
+    return count;
+}
+
+static int finish(void)
+{
+    if (proc_stop(&pool, SIGTERM) != 0)
+        return 50;
+    proc_close(&pool);
+    return 0;
+}
+
+static void in_child(int (*body)(void *))
+{
+    int status = support_wait(support_fork(body, NULL), 50000);
+    if (status == SUPPORT_SKIP)
+        cr_skip("folders of sysfs can't be covered here");
+    cr_expect_eq(status, 0, "check %d failed", status);
+}
+
+/* ---- each with what the failure case says ------------------------------------------------------- */
+
+static int each_on_its_node(void *arg)
+{
+    (void)arg;
+    if (cover(&one_each))
+        return SUPPORT_SKIP;
+    if (!start(A "@0000:10:00.0," B "@0000:90:00.0", NULL, NULL))
+        return 10;
+    if (!proc_said(&pool, "GPU at 0000:10:00.0, node 0 (detected), CPUs 0 (of its node), "
+                          "memory on node 0") ||
+        !proc_said(&pool, "GPU at 0000:90:00.0, node 1 (detected), CPUs 1 (of its node)"))
+        return 11;
+    if (!runs_on(0, 1) || !runs_on(1, 2))
+        return 12;
+    if (!says("stat", "100.0 %") || said_count("another") || said_count("its place was chosen"))
+        return 13;
+    uint64_t before = proc_incarnation(&pool, 1);
+    proc_signal_worker(&pool, 1, SIGKILL);
+    if (!proc_await_successor(&pool, 1, before) || !runs_on(1, 2))
+        return 14;
+    return finish();
+}
+
+Test(place_host, TP_1_each_worker_and_all_its_threads_run_on_the_node_of_its_gpu)
+{
+    in_child(each_on_its_node);
+}
+
+static int unknown_nodes(void *arg)
+{
+    (void)arg;
+    if (cover(&unknown))
+        return SUPPORT_SKIP;
+    if (!start(A "@0000:10:00.0," B "@0000:90:00.0", NULL, NULL))
+        return 10;
+    if (!says("stat", "unknown (interleaved)") || !says("ls", "unknown (interleaved)"))
+        return 11;
+    if (!proc_said(&pool, "of workers 0-1 is unknown") || said_count("is unknown") != 1)
+        return 12;
+    if (said_count("mbind") || !runs_on(0, 3))
+        return 13;
+    return finish();
+}
+
+Test(place_host, TP_2_unknown_nodes_start_are_shown_and_told_once)
+{
+    in_child(unknown_nodes);
+}
+
+static int unknown_but_named(void *arg)
+{
+    (void)arg;
+    if (cover(&unknown))
+        return SUPPORT_SKIP;
+    if (!start(A "@0000:10:00.0," B "@0000:90:00.0", "--gpu-node", "1,0"))
+        return 10;
+    if (!proc_said(&pool, "node 1 (configured), CPUs 1 (of its node)") || !runs_on(0, 2) ||
+        !runs_on(1, 1))
+        return 11;
+    return finish();
+}
+
+Test(place_host, TP_2_a_node_that_is_named_is_used)
+{
+    in_child(unknown_but_named);
+}
+
+static int on_node_0_alone(void *arg)
+{
+    cpu_set_t first;
+    (void)arg;
+    CPU_ZERO(&first);
+    CPU_SET(0, &first);
+    if (cover(&one_each) || sched_setaffinity(0, sizeof first, &first))
+        return SUPPORT_SKIP;
+    if (!start(A "@0000:10:00.0," B "@0000:90:00.0", NULL, NULL))
+        return 10;
+    if (!proc_said(&pool, "info: placement: worker 1: none of its node's CPUs may be used") ||
+        !runs_on(1, 1))
+        return 11;
+    if (!proc_said(&pool, "warning: placement: worker 1: the memory of its node may not be used"))
+        return 12;
+    if (said_count("error") || !says("stat", "elsewhere"))
+        return 13;
+    return finish();
+}
+
+Test(place_host, TP_4_without_cpus_or_memory_of_its_node_a_worker_has_those_that_are_allowed)
+{
+    in_child(on_node_0_alone);
+}
+
+static int in_another_order(void *arg)
+{
+    (void)arg;
+    if (cover(&one_each))
+        return SUPPORT_SKIP;
+    if (!start(B "@0000:90:00.0," A "@0000:10:00.0", NULL, NULL))
+        return 10;
+    if (!proc_said(&pool,
+                   "worker 0 copies by the GPU at 0000:90:00.0, but its place was chosen for "
+                   "the one at 0000:10:00.0; name GPUs by UUID or PCI address (--gpu)"))
+        return 11;
+    uint64_t before = proc_incarnation(&pool, 0);
+    proc_signal_worker(&pool, 0, SIGKILL);
+    if (!proc_await_successor(&pool, 0, before) || said_count("worker 0 copies by the GPU at") != 1)
+        return 12;
+    if (finish())
+        return 13;
+    /* the remedy */
+    if (!start(B "@0000:90:00.0," A "@0000:10:00.0", "--gpu", "0000:10:00.0,0000:90:00.0"))
+        return 14;
+    if (said_count("its place was chosen"))
+        return 15;
+    return finish();
+}
+
+Test(place_host, CU_7_a_driver_that_counts_otherwise_is_told_with_both_addresses_and_the_remedy)
+{
+    in_child(in_another_order);
+}
