@@ -159,7 +159,7 @@ static void good_host(void)
         .nodes = 1,
         .nodes_allowed = "0",
         .gpus = 1,
-        .gpu = {{"0000:3b:00.0", 0}},
+        .gpu = {{.bus_id = "0000:3b:00.0"}},
     };
 }
 
