@@ -10,6 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "tests/support/cover.h"
 #include "tests/support/deny.h"
 #include "tests/support/env.h"
 
@@ -229,6 +230,25 @@ static int without_affinity(void *arg)
     return 0;
 }
 
+static int on_a_node_without_cpus(void *arg)
+{
+    char root[SUPPORT_PATH_BYTES];
+    int before = cpus();
+    (void)arg;
+    api_open(&api, &one_worker);
+    if (support_shm_dir(root) || support_put(root, "/node0/cpulist", "1000\n") ||
+        support_cover("/sys/devices/system/node", root))
+        return SUPPORT_SKIP;
+    if (attach_at(0, SPW_THREAD_ON_NODE, 0) != 0)
+        return 10;
+    if (!strstr(text, "NUMA node 0 has no CPU that this thread may use"))
+        return 11;
+    if (info().thread_refused != -EADDRNOTAVAIL || info().replica_refused != 0 || cpus() != before)
+        return 12;
+    close_pool();
+    return 0;
+}
+
 static int without_looking(void *arg)
 {
     (void)arg;
@@ -261,6 +281,11 @@ Test(api_place, TP_3_denied_memory_policies_are_told_and_the_thread_is_bound)
 Test(api_place, TP_3_denied_affinity_is_told_and_the_replica_is_on_its_node)
 {
     in_child(without_affinity);
+}
+
+Test(api_place, TP_4_a_node_without_allowed_cpus_is_told_and_binds_nothing)
+{
+    in_child(on_a_node_without_cpus);
 }
 
 Test(api_place, what_cant_be_looked_at_is_unknown_and_nothing_to_speak_of)
