@@ -23,7 +23,6 @@ struct decision {
     struct spw_place *place;
     struct spw_topology_gpu visible[SPW_TOPOLOGY_GPUS_MAX]; /* by ordinal */
     uint32_t visible_count;
-    bool visible_known;           /* all of CUDA_VISIBLE_DEVICES was understood */
     struct spw_set excluded, fit; /* fit: nodes that get shares by themselves */
     struct told told;
 };
@@ -88,7 +87,6 @@ static const struct spw_topology_gpu *visible_one(const struct spw_topology *top
 /* What the driver counts. It stops at the first entry that it doesn't know. */
 static void find_visible(struct decision *d, const char *visible)
 {
-    d->visible_known = true;
     if (!visible) {
         d->visible_count = d->topology->gpu_count;
         memcpy(d->visible, d->topology->gpu, sizeof d->visible);
@@ -97,10 +95,8 @@ static void find_visible(struct decision *d, const char *visible)
     while (*visible && d->visible_count < SPW_TOPOLOGY_GPUS_MAX) {
         size_t bytes = strcspn(visible, ",");
         const struct spw_topology_gpu *gpu = visible_one(d->topology, visible, bytes);
-        if (!gpu) {
-            d->visible_known = d->topology->gpus_listed;
+        if (!gpu)
             return;
-        }
         d->visible[d->visible_count++] = *gpu;
         visible += bytes + (visible[bytes] == ',');
     }
@@ -128,9 +124,7 @@ static void choose_gpu(struct decision *d, uint32_t k, bool wanted)
     if (gpu)
         worker->gpu = *gpu;
     else if (wanted)
-        spw_set_add(d->topology->gpus_listed && d->visible_known ? &d->told.gpu_missing
-                                                                 : &d->told.gpu_unseen,
-                    k);
+        spw_set_add(d->topology->gpus_listed ? &d->told.gpu_missing : &d->told.gpu_unseen, k);
 }
 
 /* Two names of one GPU. */

@@ -78,7 +78,7 @@ static uint32_t refused(const struct spw_place *place, const struct spw_pool *po
     for (uint32_t k = 0; k < place->workers; k++) {
         *out_rc = pool->region_data[k].memory_rc ? pool->region_data[k].memory_rc
                                                  : pool->region_feed[k].memory_rc;
-        if (place->worker[k].memory.kind != SPW_MEMORY_ANY && *out_rc)
+        if (*out_rc)
             return k;
     }
     return SPW_WORKERS_MAX;

@@ -182,6 +182,41 @@ Test(place_host, TP_1_each_worker_and_all_its_threads_run_on_the_node_of_its_gpu
     in_child(each_on_its_node);
 }
 
+/* What worker @k was started with. */
+static bool has_in_environment(uint32_t k, const char *entry)
+{
+    static char text[65536];
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/environ",
+             (int)spw_load_relaxed(&pool.seen->ctl->worker[k].pid));
+    FILE *file = fopen(path, "re");
+    size_t bytes = file ? fread(text, 1, sizeof text, file) : 0;
+    if (file)
+        fclose(file);
+    return memmem(text, bytes, entry, strlen(entry) + 1) != NULL;
+}
+
+static int the_other_first(void *arg)
+{
+    (void)arg;
+    if (cover(&one_each))
+        return SUPPORT_SKIP;
+    setenv("CUDA_VISIBLE_DEVICES", "1,0", 1);
+    setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST", 1);
+    if (!start(A "@0000:10:00.0," B "@0000:90:00.0", NULL, NULL))
+        return 10;
+    if (!runs_on(0, 2) || !runs_on(1, 1) || said_count("its place was chosen"))
+        return 11;
+    if (!has_in_environment(0, "CUDA_DEVICE_ORDER=PCI_BUS_ID"))
+        return 12;
+    return finish();
+}
+
+Test(place_host, CU_7_ordinals_are_those_that_the_daemon_may_see_in_the_order_of_their_addresses)
+{
+    in_child(the_other_first);
+}
+
 static int unknown_nodes(void *arg)
 {
     (void)arg;

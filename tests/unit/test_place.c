@@ -299,6 +299,27 @@ Test(place, without_a_gpu_nothing_is_bound_unless_it_is_asked_for, .init = two_n
     cr_expect_eq(place.notes, 0);
 }
 
+Test(place, all_shards_of_a_node_must_fit_and_may_fill_it, .init = two_nodes)
+{
+    const char *both = "--gpu-node 1,1 --capacity-chunks 16 --chunk-bytes 64KiB";
+    topology.node[1].available_bytes = 2 << 20;
+    cr_assert_eq(decide(both), 0);
+    cr_expect(memory_is(0, SPW_MEMORY_BIND, "1") && memory_is(1, SPW_MEMORY_BIND, "1"));
+    topology.node[1].available_bytes = (2 << 20) - 1;
+    cr_assert_eq(decide(both), 0);
+    cr_expect(memory_is(0, SPW_MEMORY_PREFER, "1") && memory_is(1, SPW_MEMORY_PREFER, "1"));
+    cr_expect(noted(SPW_PLACE_WARNING, "the shards on it need 2.0 MiB"));
+}
+
+/* In a container there may be device files alone. */
+Test(place, gpus_without_an_address_are_not_one, .init = two_nodes)
+{
+    topology.gpu[0].bus = topology.gpu[1].bus = SPW_TOPOLOGY_UNKNOWN;
+    topology.gpus_listed = false;
+    cr_assert_eq(decide("--gpu 0,1"), 0);
+    cr_expect(place.worker[0].gpu_found && place.worker[1].gpu_found);
+}
+
 Test(place, a_node_with_too_little_memory_is_preferred_not_bound_to, .init = two_nodes)
 {
     topology.node[1].available_bytes = 1 << 20;

@@ -190,6 +190,32 @@ Test(placing, TP_2_a_worker_of_no_known_node_says_so, .init = begin, .fini = end
     json_decref(shown);
 }
 
+Test(placing, TP_4_a_worker_away_from_its_node_says_so_of_cpus_and_memory, .init = begin,
+     .fini = end)
+{
+    struct spw_place_worker mine = place.worker[0];
+    mine.cpus_why = SPW_PLACE_CPUS_ALLOWED;
+    spw_set_add(&mine.cpus, (uint32_t)sched_getcpu());
+    mine.elsewhere = true;
+    mine.memory.kind = SPW_MEMORY_INTERLEAVE;
+    spw_placing_take(&mine, &pool, 0);
+    json_t *shown = spw_show_place_json(&pool, 0);
+    cr_expect_eq(json_integer_value(json_object_get(shown, "node")), 0);
+    cr_expect_str_eq(text_of(shown, "cpu_bind"), "elsewhere");
+    cr_expect_str_eq(text_of(shown, "mem_bind"), "elsewhere");
+    cr_expect_str_eq(text_of(shown, "memory_node"), "null");
+    cr_expect_str_eq(text_of(shown, "near_permille"), "null");
+    json_decref(shown);
+}
+
+Test(placing, TP_3_a_feed_that_cant_be_placed_is_told_too, .init = begin, .fini = end)
+{
+    int node = 0;
+    pool.region_feed[1].memory_rc = -ENOSYS;
+    cr_expect_eq(spw_placing_check(&place, &config, &pool, on_node, &node), 0);
+    cr_expect(strstr(said, "mbind of worker 1") && strstr(said, "seccomp"), "%s", said);
+}
+
 /* ---- once memory is touched and pinned ---------------------------------------------------------- */
 
 struct seen {
