@@ -290,7 +290,7 @@ static int attach(struct spw_client *client, const struct spw_attach_options *op
 static void tell_place(const struct spw_client *client, int32_t node, struct spw_error *err)
 {
     const struct spw_replica *replica = &client->views.replica;
-    char memory[160] = "", thread[128] = "";
+    char memory[140] = "", thread[100] = ""; /* together they fit */
     if (replica->refused)
         snprintf(memory, sizeof(memory),
                  "the replica can't be put on NUMA node %" PRId32 " (%s), it lies where it comes",

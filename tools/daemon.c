@@ -12,8 +12,7 @@
 #include "shm/alive.h"
 #include "shm/doorbell.h"
 #include "shm/pool.h"
-#include "tier/nvme.h"
-#include "tools/below_dir.h"
+#include "tools/below_start.h"
 #include "tools/log.h"
 #include "tools/mail.h"
 #include "tools/pages.h"
@@ -26,7 +25,6 @@
 #define START_TICK_NS 2000000ull    /* while workers are coming up                          */
 #define READ_TICK_NS  20000000ull   /* while one reads its directory below                  */
 #define LOOK_NS       2000000000ull /* at the names and sizes of clients' objects           */
-#define OTHERS_NS     2000000000ull /* for workers of before to let go of what is below     */
 
 struct daemon {
     const struct spw_config *config;
@@ -167,54 +165,6 @@ static int make_pool(struct daemon *daemon, struct spw_pool_config *pool_config,
     return rc;
 }
 
-/* The directory below is one daemon's; the lock goes with the process. One that can't be reached now
- * is the workers' trouble. */
-static int lock_below(const struct spw_config *config)
-{
-    struct spw_error err = {0};
-    if (config->nvme_dir[0] == '\0')
-        return 0;
-    int fd = spw_nvme_lock(config->nvme_dir, SPW_NVME_DAEMON, &err);
-    if (fd < 0)
-        spw_log(fd == -EBUSY ? SPW_LOG_ERROR : SPW_LOG_WARNING, "%s", err.text);
-    return fd == -EBUSY ? fd : 0;
-}
-
-/* Workers of a daemon of another pool that may hold its own lock elsewhere, where the directory has
- * been made anew since. Those of a daemon that died just now are gone in a moment. */
-static int others_below(const struct spw_config *config)
-{
-    uint64_t until = spw_monotonic_ns() + OTHERS_NS;
-    if (config->nvme_dir[0] == '\0')
-        return 0;
-    while (spw_nvme_held(config->nvme_dir, true)) {
-        if (spw_monotonic_ns() >= until) {
-            spw_log(SPW_LOG_ERROR,
-                    "%s is in use by another daemon's worker; stop that one, or give each pool a "
-                    "directory of its own",
-                    config->nvme_dir);
-            return -EBUSY;
-        }
-        usleep(10000);
-    }
-    return 0;
-}
-
-/* Shards of workers that there were once: nobody reads them, nobody makes room there. */
-static void tell_of_left_shards(const struct spw_config *config)
-{
-    uint64_t bytes;
-    uint32_t others =
-        config->nvme_dir[0] ? spw_below_shards(config->nvme_dir, config->workers, &bytes) : 0;
-    if (others)
-        spw_log(SPW_LOG_WARNING,
-                "%u %s in %s: of workers that this pool hasn't, %.1f MB beyond "
-                "--nvme-bytes: remove shard-%" PRIu64
-                " and up there, or start with as many --workers again",
-                others, others == 1 ? "shard" : "shards", config->nvme_dir, (double)bytes / 1e6,
-                config->workers);
-}
-
 /* That this daemon lives and goes round, for display. */
 static void count_round(struct spw_ctl *ctl)
 {
@@ -282,14 +232,15 @@ int spw_daemon_run(const struct spw_config *config, char *const *argv, volatile 
         spw_log(SPW_LOG_ERROR, "%s", err.text);
         goto out;
     }
-    if (lock_below(config)) /* said why */
+    if (spw_below_lock(config)) /* said why */
         goto out;
-    tell_of_left_shards(config);
+    spw_below_tell_left(config);
     if (make_pool(daemon, pool_config, &err)) {
         spw_log(SPW_LOG_ERROR, "%s", err.text);
         goto out;
     }
-    if (publish_values(daemon) || others_below(config) || spw_pages_make(config, &daemon->pool) ||
+    if (publish_values(daemon) || spw_below_await_others(config) ||
+        spw_pages_make(config, &daemon->pool) ||
         spw_placing_check(&daemon->place, config, &daemon->pool, spw_near_where_kernel, NULL)) {
         if (!daemon->pool.warm) /* what was taken over stays, for a start that asks for less */
             spw_pool_unlink(&daemon->pool, NULL);
