@@ -208,19 +208,26 @@ static void attach(const char *dir, const char *name)
         fail("attach", rc);
 }
 
-/* The next completion, at most LIMIT_NS from now. */
-static struct spw_completion await(void)
+/* The completion of what was asked with @cookie, at most LIMIT_NS from now. Those of rounds that were
+ * given up are dropped. */
+static struct spw_completion await(uint64_t cookie)
 {
     struct spw_completion done;
     for (uint64_t since = spw_monotonic_ns(); spw_monotonic_ns() - since < LIMIT_NS; usleep(50)) {
         int n = spw_completions(client, &done, 1);
         if (n < 0)
             fail("completions", n);
-        if (n == 1)
+        if (n == 1 && done.cookie == cookie)
             return done;
     }
     fail("no completion came", 0);
     return done;
+}
+
+static uint64_t next_cookie(void)
+{
+    static uint64_t cookie;
+    return ++cookie;
 }
 
 static struct spw_request *open_request(uint64_t key)
@@ -248,13 +255,14 @@ static int step(int rc)
 static int store(struct spw_request *request, const uint32_t blocks[PER_CHUNK], uint64_t key)
 {
     struct spw_chunk_ref chunk = {.group = 0, .index = 0};
+    uint64_t cookie = next_cookie();
     uint32_t fence;
     int rc = spw_step_begin(client);
     if (rc >= 0)
-        rc = step(spw_store_reserve(request, 0, &chunk, 1, 1));
+        rc = step(spw_store_reserve(request, 0, &chunk, 1, cookie));
     if (rc < 0)
         return rc;
-    struct spw_completion done = await();
+    struct spw_completion done = await(cookie);
     if (done.status < 0)
         return done.status;
     rc = spw_fence_take(client, worker, &fence);
@@ -263,30 +271,33 @@ static int store(struct spw_request *request, const uint32_t blocks[PER_CHUNK], 
     for (uint32_t b = 0; b < PER_CHUNK; b++)
         write_block(blocks[b], key, b);
     must(driver->EventRecord(event[fence], stream), "record");
-    rc = spw_run_after(client, &done.ticket, blocks, PER_CHUNK, 2, fence);
+    cookie = next_cookie();
+    rc = spw_run_after(client, &done.ticket, blocks, PER_CHUNK, cookie, fence);
     spw_fence_give(client, worker, fence);
-    return rc < 0 ? rc : await().status;
+    return rc < 0 ? rc : await(cookie).status;
 }
 
 static int load(struct spw_request *request, const uint32_t blocks[PER_CHUNK])
 {
     struct spw_decision decision = {.size_bytes = sizeof decision};
     struct spw_chunk_ref chunk = {.group = 0, .index = 0};
+    uint64_t cookie = next_cookie();
     int rc = spw_step_begin(client);
     if (rc >= 0)
         rc = spw_lookup(request, 0, 0, &decision);
     if (rc >= 0 && decision.action == SPW_ACTION_LOAD)
-        rc = spw_load_begin(request, &decision, 0, &chunk, 1, 3);
+        rc = spw_load_begin(request, &decision, 0, &chunk, 1, cookie);
     else if (rc >= 0)
         rc = -ENODATA;
     rc = step(rc);
     if (rc < 0)
         return rc;
-    struct spw_completion done = await();
+    struct spw_completion done = await(cookie);
     if (done.status < 0)
         return done.status;
-    rc = spw_run(client, &done.ticket, blocks, PER_CHUNK, 4);
-    return rc < 0 ? rc : await().status;
+    cookie = next_cookie();
+    rc = spw_run(client, &done.ticket, blocks, PER_CHUNK, cookie);
+    return rc < 0 ? rc : await(cookie).status;
 }
 
 static int one_round(uint64_t key)
@@ -310,6 +321,12 @@ static int one_round(uint64_t key)
     return rc;
 }
 
+/* Of keys that no engine before has stored: what is there needs no run. */
+static uint64_t first_key(void)
+{
+    return 1000000 * (uint64_t)getpid();
+}
+
 static void rounds(uint64_t first, uint64_t count)
 {
     for (uint64_t key = first; key < first + count; key++) {
@@ -321,7 +338,7 @@ static void rounds(uint64_t first, uint64_t count)
 
 static void until_lost(void)
 {
-    uint64_t key = 1;
+    uint64_t key = first_key();
     puts("ready");
     fflush(stdout);
     while (one_round(key) == 0)
@@ -358,10 +375,10 @@ int main(int argc, char **argv)
     open_space();
     if (strcmp(argv[5], "rounds") == 0) {
         uint64_t count = argc > 6 ? strtoull(argv[6], NULL, 10) : 1;
-        rounds(1000 * (uint64_t)getpid(), count);
+        rounds(first_key(), count);
         printf("worker %u\nrounds %" PRIu64 "\n", worker, count);
     } else if (strcmp(argv[5], "hold") == 0) {
-        rounds(1, 1);
+        rounds(first_key(), 1);
         puts("ready");
         fflush(stdout);
         pause();
