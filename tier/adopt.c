@@ -247,7 +247,8 @@ static int rebuild_recency(struct spw_shard *shard, struct spw_error *err)
     }
     spw_sort_by_age(ready, ready + shard->slots, ready_count);
     for (uint32_t i = 0; i < ready_count; i++)
-        spw_order_add(&shard->recency, ready[i].slot, lane_of(shard, ready[i].slot));
+        spw_order_add(spw_shard_order(shard, ready[i].slot), ready[i].slot,
+                      lane_of(shard, ready[i].slot));
     spw_slabs_adopt(shard);
     free(ready);
     count(shard, SPW_WORKER_adopted, ready_count);

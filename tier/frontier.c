@@ -44,8 +44,11 @@ void spw_frontier_look(struct spw_shard *shard)
     if (shard->frontier.slots == shard->slots)
         return;
     uint32_t slots = asked(shard);
+    if (shard->frontier.slots == slots)
+        return;
     while (shard->frontier.slots < slots)
         pass_slab(shard);
+    spw_order_pass(&shard->frontier.beyond, &shard->recency, slots);
 }
 
 uint64_t spw_frontier_room(const struct spw_shard *shard, uint64_t total_bytes)

@@ -8,7 +8,8 @@
  *             warm start left more, and never more than the whole shard's capacity together with what
  *             lies beyond
  *   beyond    READY chunks of a warm start are found, loaded, touched and reset like all others, but
- *             they make no room; nothing is stored there
+ *             they make no room; nothing is stored there. They stand in an order of age of their own,
+ *             so that no search for a victim comes by
  *   it moves  only up. What it passes is charged, and its FREE slots come into the lists; with no
  *             frontier asked for it is behind the last slot from the start
  */
@@ -16,7 +17,7 @@
 
 /** Of the adoption: where it is at the beginning. */
 void spw_frontier_init(struct spw_shard *shard);
-/** Ask where it is now, and take up what it has passed. O(1) if it hasn't moved. */
+/** Ask where it is now, and take up what it has passed. O(1) if it hasn't moved, else O(resident). */
 void spw_frontier_look(struct spw_shard *shard);
 
 /** Bytes that chunks below it may take, of @total_bytes for all chunks of the shard. */

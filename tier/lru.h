@@ -37,6 +37,12 @@ void spw_slot_list_add_oldest(struct spw_slot_list *list, uint32_t slot);
 /** Take @slot out of the list it is in. */
 void spw_slot_list_remove(struct spw_slot_list *list, uint32_t slot);
 
+/** The next older slot, or SPW_NO_SLOT_ID; walks from .newest on. */
+static inline uint32_t spw_slot_list_older(const struct spw_slot_list *list, uint32_t slot)
+{
+    return list->links->older[slot];
+}
+
 /** The next newer slot, or SPW_NO_SLOT_ID; walks from .oldest on. */
 static inline uint32_t spw_slot_list_newer(const struct spw_slot_list *list, uint32_t slot)
 {

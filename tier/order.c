@@ -39,23 +39,49 @@ static struct spw_slot_list *lane_of(struct spw_order *order, uint32_t slot)
     return &order->lane[order->ages->lane[slot]];
 }
 
-void spw_order_add(struct spw_order *order, uint32_t slot, uint32_t lane)
+/* Behind @newer, or where that is none as the youngest. */
+static void put(struct spw_order *order, uint32_t slot, uint32_t lane, uint32_t newer)
 {
-    assert(lane < SPW_LANES);
-    order->ages->age[slot] = ++order->ages->newest;
     order->ages->lane[slot] = (uint8_t)lane;
-    spw_slot_list_add(&order->lane[lane], slot);
+    if (newer == SPW_NO_SLOT_ID)
+        spw_slot_list_add(&order->lane[lane], slot);
+    else
+        spw_slot_list_add_behind(&order->lane[lane], slot, newer);
     order->count++;
     if (lane >= order->lanes)
         order->lanes = lane + 1;
 }
 
+void spw_order_add(struct spw_order *order, uint32_t slot, uint32_t lane)
+{
+    assert(lane < SPW_LANES);
+    order->ages->age[slot] = ++order->ages->newest;
+    put(order, slot, lane, SPW_NO_SLOT_ID);
+}
+
+/* The oldest of a lane that is as young as this age, or SPW_NO_SLOT_ID. */
+static uint32_t oldest_as_young(const struct spw_order *order, uint32_t lane, uint64_t age)
+{
+    const struct spw_slot_list *list = &order->lane[lane];
+    uint32_t found = SPW_NO_SLOT_ID, at = list->newest;
+    while (at != SPW_NO_SLOT_ID && order->ages->age[at] >= age) {
+        found = at;
+        at = spw_slot_list_older(list, at);
+    }
+    return found;
+}
+
 void spw_order_add_behind(struct spw_order *order, uint32_t slot, uint32_t newer)
 {
     order->ages->age[slot] = order->ages->age[newer];
-    order->ages->lane[slot] = order->ages->lane[newer];
-    spw_slot_list_add_behind(lane_of(order, newer), slot, newer);
-    order->count++;
+    put(order, slot, order->ages->lane[newer], newer);
+}
+
+void spw_order_add_behind_other(struct spw_order *order, uint32_t slot, uint32_t newer)
+{
+    uint32_t lane = order->ages->lane[newer];
+    order->ages->age[slot] = order->ages->age[newer];
+    put(order, slot, lane, oldest_as_young(order, lane, order->ages->age[newer]));
 }
 
 void spw_order_remove(struct spw_order *order, uint32_t slot)
@@ -70,11 +96,8 @@ void spw_order_move(struct spw_order *order, uint32_t slot, uint32_t lane)
     const uint64_t *age = order->ages->age;
     assert(lane < SPW_LANES);
     assert(list->count == 0 || age[list->newest] <= age[slot]);
-    spw_slot_list_remove(lane_of(order, slot), slot);
-    order->ages->lane[slot] = (uint8_t)lane;
-    spw_slot_list_add(&order->lane[lane], slot);
-    if (lane >= order->lanes)
-        order->lanes = lane + 1;
+    spw_order_remove(order, slot);
+    put(order, slot, lane, SPW_NO_SLOT_ID);
 }
 
 void spw_order_use(struct spw_order *order, enum spw_evict_policy policy, uint32_t slot)
@@ -94,6 +117,28 @@ void spw_order_scorn(struct spw_order *order, uint32_t slot)
 }
 
 /* ---- all of them ----------------------------------------------------------------------------- */
+
+/* Both are walked from the oldest on; of one age, who passes is the younger. */
+static void pass_lane(struct spw_order *order, struct spw_order *other, uint32_t lane, uint32_t end)
+{
+    const uint64_t *age = order->ages->age;
+    uint32_t newer = other->lane[lane].oldest, next;
+    for (uint32_t at = order->lane[lane].oldest; at != SPW_NO_SLOT_ID; at = next) {
+        next = spw_slot_list_newer(&order->lane[lane], at);
+        if (at >= end)
+            continue;
+        while (newer != SPW_NO_SLOT_ID && age[newer] <= age[at])
+            newer = spw_slot_list_newer(&other->lane[lane], newer);
+        spw_order_remove(order, at);
+        put(other, at, lane, newer);
+    }
+}
+
+void spw_order_pass(struct spw_order *order, struct spw_order *other, uint32_t end)
+{
+    for (uint32_t lane = 0; lane < order->lanes; lane++)
+        pass_lane(order, other, lane, end);
+}
 
 void spw_order_walk(const struct spw_order *order, uint64_t lanes, struct spw_order_walk *out)
 {

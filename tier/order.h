@@ -6,7 +6,7 @@
  * below are ordered alike. A policy says what coming, being used and being scorned does to an age.
  *
  *   age    a slot's never falls from the old end of a lane to the new one; lanes are merged by it
- *   cost   O(1), a step of a walk O(lanes in use)
+ *   cost   O(1), a step of a walk O(lanes in use), of spw_order_pass() both orders
  *
  * Process-local, one thread.
  */
@@ -48,6 +48,8 @@ void spw_order_init(struct spw_order *order, struct spw_ages *ages);
 void spw_order_add(struct spw_order *order, uint32_t slot, uint32_t lane);
 /** @slot, which is in no list, is just older than @newer, and of its lane. */
 void spw_order_add_behind(struct spw_order *order, uint32_t slot, uint32_t newer);
+/** The same where @newer stands in another order of these ages. A step for each that is as young. */
+void spw_order_add_behind_other(struct spw_order *order, uint32_t slot, uint32_t newer);
 /** @slot was used. */
 void spw_order_use(struct spw_order *order, enum spw_evict_policy policy, uint32_t slot);
 /** @slot is worth less than its age says: it goes next. */
@@ -55,6 +57,9 @@ void spw_order_scorn(struct spw_order *order, uint32_t slot);
 void spw_order_remove(struct spw_order *order, uint32_t slot);
 /** @slot goes to @lane, in which none is younger, and keeps its age. */
 void spw_order_move(struct spw_order *order, uint32_t slot, uint32_t lane);
+
+/** Slots below @end go from @order to @other, which is of the same ages, and keep theirs. */
+void spw_order_pass(struct spw_order *order, struct spw_order *other, uint32_t end);
 
 static inline uint32_t spw_order_lane(const struct spw_order *order, uint32_t slot)
 {

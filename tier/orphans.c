@@ -34,7 +34,7 @@ static void scorn(void *ctx, uint64_t tag)
     if (slot >= 0 && spw_shard_is_held(shard, (uint32_t)slot))
         return; /* somebody waits for it */
     if (slot >= 0)
-        spw_order_scorn(&shard->recency, (uint32_t)slot);
+        spw_order_scorn(spw_shard_order(shard, (uint32_t)slot), (uint32_t)slot);
     else if (id >= 0 && shard->demote_below)
         shard->demote_below(shard->ctx, (uint32_t)id);
     else

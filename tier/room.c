@@ -35,9 +35,8 @@
 #include "tier/shard_impl.h"
 #include "tier/state.h"
 
-#define RECLAIM_BATCHES  16u
-#define SLABS_LOOKED_AT  256u
-#define BEYOND_LOOKED_AT 4096u /* chunks beyond the frontier that a search for a victim passes */
+#define RECLAIM_BATCHES 16u
+#define SLABS_LOOKED_AT 256u
 
 /* ---- reclaim --------------------------------------------------------------------------------- */
 
@@ -148,8 +147,7 @@ static bool may_go(const struct spw_shard *shard, uint32_t slot, const struct wa
 {
     uint32_t state = state_of(shard, slot);
     return state == SPW_FREE || state == SPW_RETIRED ||
-           (state == SPW_READY && spw_shard_is_usable(shard, slot) &&
-            !spw_shard_is_held(shard, slot) &&
+           (state == SPW_READY && !spw_shard_is_held(shard, slot) &&
             !(want->protect && spw_bitmap_has(want->protect, slot)));
 }
 
@@ -158,10 +156,9 @@ static bool may_go(const struct spw_shard *shard, uint32_t slot, const struct wa
 static uint32_t oldest_of(const struct spw_shard *shard, const struct want *want, uint64_t lanes)
 {
     struct spw_order_walk walk;
-    uint32_t slot, beyond = 0, copied = SPW_NO_SLOT_ID;
+    uint32_t slot, copied = SPW_NO_SLOT_ID;
     spw_order_walk(&shard->recency, lanes, &walk);
-    while ((slot = spw_order_next(&walk)) != SPW_NO_SLOT_ID && beyond < BEYOND_LOOKED_AT) {
-        beyond += !spw_shard_is_usable(shard, slot);
+    while ((slot = spw_order_next(&walk)) != SPW_NO_SLOT_ID) {
         if (state_of(shard, slot) != SPW_READY || !may_go(shard, slot, want))
             continue;
         if (!spw_claims_cover(&shard->claims, shard->k, slot))
@@ -204,11 +201,14 @@ static void place_by_age(struct spw_shard *shard, uint32_t slot, uint32_t space,
                          const uint64_t *protect)
 {
     uint32_t before = shard->chain, lane = spw_shard_lane(space);
-    if (protect && before != SPW_NO_SLOT_ID && before != slot && spw_bitmap_has(protect, before) &&
-        spw_order_lane(&shard->recency, before) == lane)
-        spw_order_add_behind(&shard->recency, slot, before);
+    struct spw_order *order = spw_shard_order(shard, slot);
+    if (!protect || before == SPW_NO_SLOT_ID || before == slot ||
+        !spw_bitmap_has(protect, before) || spw_order_lane(order, before) != lane)
+        spw_order_add(order, slot, lane);
+    else if (spw_shard_order(shard, before) == order)
+        spw_order_add_behind(order, slot, before);
     else
-        spw_order_add(&shard->recency, slot, lane);
+        spw_order_add_behind_other(order, slot, before);
     shard->chain = slot;
 }
 
@@ -319,11 +319,9 @@ static uint32_t oldest_cell(const struct spw_shard *shard, const struct want *wa
     uint64_t spare =
         spw_shares_spare(&shard->shares, room_bytes(shard), shard->pool->geometry.slot_bytes);
     struct spw_order_walk walk;
-    uint32_t slot, looks = 0, beyond = 0, kept = SPW_NO_SLOT_ID, copied = SPW_NO_SLOT_ID;
+    uint32_t slot, looks = 0, kept = SPW_NO_SLOT_ID, copied = SPW_NO_SLOT_ID;
     spw_order_walk(&shard->recency, victims & (spare | 1ull << want->lane), &walk);
-    while ((slot = spw_order_next(&walk)) != SPW_NO_SLOT_ID && looks < SLABS_LOOKED_AT &&
-           beyond < BEYOND_LOOKED_AT) {
-        beyond += !spw_shard_is_usable(shard, slot);
+    while ((slot = spw_order_next(&walk)) != SPW_NO_SLOT_ID && looks < SLABS_LOOKED_AT) {
         if (state_of(shard, slot) != SPW_READY || !may_go(shard, slot, want))
             continue;
         bool is_of_class = spw_slab_class_at(shard, slot) == want->class;
@@ -388,7 +386,7 @@ enum spw_reserve_result spw_shard_reserve(struct spw_shard *shard, const struct 
         if (spw_shard_is_held(shard, *out_slot))
             return SPW_PRESENT;
         if (shard->evict == SPW_EVICT_BY_USE) {
-            spw_order_remove(&shard->recency, *out_slot);
+            spw_order_remove(spw_shard_order(shard, *out_slot), *out_slot);
             place_by_age(shard, *out_slot, key->space, protect);
         } else {
             shard->chain = SPW_NO_SLOT_ID;

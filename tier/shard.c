@@ -52,7 +52,7 @@ static void show_room(struct spw_shard *shard)
     spw_store_relaxed(&tier->capacity_bytes, capacity);
     spw_store_relaxed(&tier->used_bytes, shard->slabs.charged_bytes + beyond);
     spw_store_relaxed(&tier->entries, entries);
-    spw_store_relaxed(&tier->leased, entries - shard->evictable - shard->frontier.beyond);
+    spw_store_relaxed(&tier->leased, entries - shard->evictable - shard->frontier.beyond.count);
     spw_store_relaxed(&tier->evictable, shard->evictable);
 }
 
@@ -159,7 +159,7 @@ void spw_shard_touch(struct spw_shard *shard, uint64_t tag)
     int64_t slot = spw_table_by_tag(&shard->table, tag, SPW_NO_SLOT_ID);
     if (slot < 0 || spw_shard_is_held(shard, (uint32_t)slot))
         return;
-    spw_order_use(&shard->recency, shard->evict, (uint32_t)slot);
+    spw_order_use(spw_shard_order(shard, (uint32_t)slot), shard->evict, (uint32_t)slot);
     spw_shard_count(shard, SPW_WORKER_touches, 1);
 }
 
@@ -179,7 +179,7 @@ void spw_shard_demote(struct spw_shard *shard, uint32_t slot)
 {
     if (spw_shard_is_held(shard, slot))
         return;
-    spw_order_scorn(&shard->recency, slot);
+    spw_order_scorn(spw_shard_order(shard, slot), slot);
     if (shard->chain == slot)
         shard->chain = SPW_NO_SLOT_ID;
     spw_shard_count(shard, SPW_WORKER_demoted, 1);
@@ -247,6 +247,7 @@ static int init_memory(struct spw_shard *shard, struct spw_error *err)
     if (spw_ages_init(&shard->ages, &shard->links) < 0)
         return spw_fail(err, -ENOMEM, "no memory for the ages of %u slots", shard->slots);
     spw_order_init(&shard->recency, &shard->ages);
+    spw_order_init(&shard->frontier.beyond, &shard->ages);
     spw_slot_list_init(&shard->retired, &shard->links);
     spw_slot_list_init(&shard->free, &shard->links);
     spw_slot_list_init(&shard->quarantine.slots, &shard->links);

@@ -261,7 +261,7 @@ static void hold(struct spw_shard *shard, uint32_t slot)
 void spw_shard_unlist(struct spw_shard *shard, uint32_t slot)
 {
     if (!spw_shard_is_held(shard, slot)) {
-        spw_order_remove(&shard->recency, slot);
+        spw_order_remove(spw_shard_order(shard, slot), slot);
         return;
     }
     shard->below.is_held[slot / 64] &= ~(1ull << slot % 64);
@@ -300,6 +300,18 @@ void spw_shard_release(struct spw_shard *shard, uint32_t slot)
     spw_order_add(&shard->recency, slot, spw_shard_lane(entry.space));
     if (entry.state == SPW_READY)
         spw_shard_evictable(shard, slot, entry.chunk_bytes, true);
+}
+
+uint32_t spw_shard_usable_part(const struct spw_shard *shard, uint32_t all)
+{
+    uint64_t slots = shard->slots;
+    return (uint32_t)((all * (uint64_t)shard->frontier.slots + slots - 1) / slots);
+}
+
+bool spw_shard_is_full_but(const struct spw_shard *shard, uint32_t chunks)
+{
+    uint32_t usable = spw_shard_resident(shard) - shard->frontier.beyond.count;
+    return shard->evicted != 0 || usable + chunks >= spw_shard_usable_part(shard, shard->capacity);
 }
 
 uint32_t spw_shard_held(const struct spw_shard *shard)

@@ -45,6 +45,11 @@ void spw_shard_cold_each_of_space(struct spw_shard *shard, uint32_t space,
 
 /** The live slot of this digest[0], or -ENOENT. */
 int64_t spw_shard_by_tag(const struct spw_shard *shard, uint64_t tag);
+/** What of @all, an amount for the whole shard, is for the part that may be handed out now
+ * (tier/frontier.h); at least 1 of something. */
+uint32_t spw_shard_usable_part(const struct spw_shard *shard, uint32_t all);
+/** Are there chunks evicted, or will there be once so many more come? */
+bool spw_shard_is_full_but(const struct spw_shard *shard, uint32_t chunks);
 /** Through the slots in the order in which they are evicted once they are READY. */
 void spw_shard_walk(const struct spw_shard *shard, struct spw_order_walk *out);
 /** A clean end: no transfer of this worker outlives it. */

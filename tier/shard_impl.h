@@ -40,8 +40,8 @@ struct spw_below {
 
 /* See tier/frontier.h. */
 struct spw_frontier {
-    uint32_t slots;  /* below it they may be handed out           */
-    uint32_t beyond; /* READY chunks from there on, and so many bytes */
+    uint32_t slots;          /* below it they may be handed out           */
+    struct spw_order beyond; /* READY chunks from there on, and so many bytes */
     uint64_t beyond_bytes;
     uint64_t beyond_of[SPW_LANES]; /* of those, by lane */
     uint32_t (*ask)(void *ctx);    /* or NULL */
@@ -57,7 +57,7 @@ struct spw_shard {
     struct spw_reclaim reclaim;
     struct spw_slot_links links;
     struct spw_ages ages;
-    struct spw_order recency;     /* FILLING and READY but the held, a lane a space */
+    struct spw_order recency;     /* FILLING and READY below the frontier but the held, a lane a space */
     struct spw_slot_list retired; /* in order of version                     */
     struct spw_slot_list free;    /* a slot for each slab that is FREE as a whole */
     struct spw_slabs slabs;
@@ -127,6 +127,12 @@ static inline bool spw_shard_is_usable(const struct spw_shard *shard, uint32_t s
     return slot < shard->frontier.slots;
 }
 
+/** The order of age that the chunk in @slot stands in, if it isn't held. */
+static inline struct spw_order *spw_shard_order(struct spw_shard *shard, uint32_t slot)
+{
+    return spw_shard_is_usable(shard, slot) ? &shard->recency : &shard->frontier.beyond;
+}
+
 /** The chunk in @slot came to or left the victims-to-be: READY and not held. */
 static inline void spw_shard_evictable(struct spw_shard *shard, uint32_t slot, uint64_t chunk_bytes,
                                        bool came)
@@ -149,8 +155,6 @@ static inline void spw_shard_charge(struct spw_shard *shard, uint32_t slot, uint
     *(usable ? &shard->slabs.charged_bytes : &shard->frontier.beyond_bytes) +=
         came ? bytes : -bytes;
     *(usable ? used : beyond) += came ? bytes : -bytes;
-    if (!usable)
-        shard->frontier.beyond += came ? 1u : -1u;
     spw_store_relaxed(&shard->feed->space_bytes[spw_shard_lane(space)],
                       *used + *beyond); /* to look at */
 }
@@ -167,7 +171,7 @@ void spw_below_slot_goes(struct spw_shard *shard, uint32_t slot, struct spw_upda
 /** FILLING and READY chunks. */
 static inline uint32_t spw_shard_resident(const struct spw_shard *shard)
 {
-    return shard->recency.count + shard->below.held.count;
+    return shard->recency.count + shard->frontier.beyond.count + shard->below.held.count;
 }
 
 static inline bool spw_shard_is_held(const struct spw_shard *shard, uint32_t slot)

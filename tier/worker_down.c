@@ -227,7 +227,7 @@ void spw_worker_down_evicting(void *ctx, uint32_t slot)
     if (!job || job->lent)
         return;
     if (job->state == SPW_COLD_WAITS) {
-        job->claimed = down->lent < down->lent_max &&
+        job->claimed = down->lent < spw_shard_usable_part(worker->shard, down->lent_max) &&
                        spw_shard_claim(worker->shard, worker->config.k, slot, job->at.fill) == 0;
         if (!job->claimed) {
             drop(worker, job, SPW_WORKER_cold_dropped_gone);
@@ -243,11 +243,8 @@ static void go_ahead(struct spw_worker *worker)
 {
     struct spw_worker_down *down = &worker->cold->down;
     struct spw_order_walk walk;
-    struct spw_shard_stats stats;
     struct spw_entry_copy at;
-    spw_shard_stats(worker->shard, &stats);
-    if (stats.evicted == 0 &&
-        stats.ready + stats.filling + AHEAD < worker->pool->geometry.capacity_chunks)
+    if (!spw_shard_is_full_but(worker->shard, AHEAD))
         return;
     spw_shard_walk(worker->shard, &walk);
     for (uint32_t i = 0; i < AHEAD; i++) {

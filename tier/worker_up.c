@@ -223,7 +223,7 @@ static uint32_t held_max(const struct spw_worker *worker)
 {
     uint64_t share = (uint64_t)worker->pool->geometry.capacity_chunks *
                      worker->cold->policy->promote_percent / 100;
-    return share != 0 ? (uint32_t)share : 1;
+    return spw_shard_usable_part(worker->shard, share != 0 ? (uint32_t)share : 1);
 }
 
 enum promise { COMES, WONT_COME, NOT_YET };

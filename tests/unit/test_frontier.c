@@ -5,6 +5,7 @@
 
 #include "tests/support/tiny_pool.h"
 #include "tier/counters.h"
+#include "tier/shard_cold.h"
 
 TestSuite(frontier, .timeout = 20);
 
@@ -55,6 +56,13 @@ static uint32_t store(uint64_t n)
     uint32_t slot = tiny_store(shard, n);
     spw_shard_reclaim(shard, 0);
     return slot;
+}
+
+/* The slot of key @n, which is READY. */
+static uint32_t slot_of(uint64_t n)
+{
+    struct tiny_key key;
+    return (uint32_t)spw_shard_by_tag(shard, tiny_key(&key, 0, n)->digest[0]);
 }
 
 static uint32_t resident(void)
@@ -169,6 +177,110 @@ Test(frontier, below_it_one_goes_for_one_though_a_warm_start_left_more_than_its_
     cr_expect_neq(store(40), UINT32_MAX);
     cr_expect_eq(evicted(), 13);
     cr_expect_eq(resident(), 8);
+    stop();
+}
+
+Test(frontier, a_large_warm_start_beyond_it_is_in_nobodys_way)
+{
+    uint32_t below = 200, slots = 100 * below, capacity = slots - below;
+    frontier = slots;
+    start(capacity, slots);
+    for (uint32_t i = 0; i < slots + below; i++) /* those below it are the youngest then */
+        store(i);
+    reopen(below);
+    uint32_t before = resident();
+    uint64_t gone = evicted();
+    for (uint32_t i = 1; i <= 3 * below; i++) {
+        cr_assert_lt(store(slots * 2 + i), below, "store %u", i);
+        gone += resident() == before;
+        before = resident();
+        cr_assert_eq(evicted(), gone, "one for one at most");
+    }
+    cr_expect_geq(gone, 2 * below);
+    move_to(slots);
+    for (uint32_t i = 1; i <= below; i++)
+        store(slots * 3 + i);
+    cr_expect_eq(resident(), capacity);
+    cr_expect(!tiny_resident(&tiny, 0, slots + below - capacity), "the oldest of all goes again");
+    for (uint32_t i = 2 * below + 2; i <= 3 * below; i++)
+        cr_expect(tiny_resident(&tiny, 0, slots * 2 + i), "and none that is younger");
+    stop();
+}
+
+Test(frontier, what_it_passes_goes_by_its_age)
+{
+    struct tiny_key key;
+    frontier = 10;
+    start(8, 10);
+    for (uint32_t i = 0; i < 8; i++)
+        store(i);
+    reopen(5);
+    static const uint32_t used[8] = {3, 6, 1, 7, 0, 5, 2, 4};
+    for (uint32_t i = 0; i < 8; i++) /* some of them lie below it, some beyond */
+        spw_shard_touch(shard, tiny_key(&key, 0, used[i])->digest[0]);
+    move_to(7);
+    move_to(10);
+    for (uint32_t i = 0; i < 8; i++) {
+        cr_expect_neq(store(20 + i), UINT32_MAX);
+        for (uint32_t j = 0; j < 8; j++)
+            cr_expect_eq(tiny_resident(&tiny, 0, used[j]), j > i, "%u after %u", used[j], i);
+    }
+    stop();
+}
+
+Test(frontier, a_chain_whose_head_lies_beyond_it_loses_its_end_first)
+{
+    uint64_t protect[1] = {0};
+    uint32_t slot;
+    frontier = 10;
+    start(8, 10);
+    for (uint32_t i = 0; i < 8; i++)
+        store(i);
+    reopen(5);
+    cr_assert_geq(slot_of(7), 5);
+    for (uint32_t i = 1; i <= 3; i++) /* room */
+        spw_shard_retire(shard, slot_of(i));
+    spw_shard_reclaim(shard, 0);
+    for (uint32_t i = 0; i < 3; i++) {
+        bool head = i == 0; /* of the warm start, the others are new */
+        cr_assert_eq(tiny_reserve(shard, head ? 7 : 20 + i, protect, &slot),
+                     head ? SPW_PRESENT : SPW_RESERVED);
+        if (!head)
+            spw_shard_ready(shard, slot);
+    }
+    move_to(10);
+    for (uint32_t i = 0; i < 9 && tiny_resident(&tiny, 0, 22); i++)
+        store(30 + i);
+    cr_expect(!tiny_resident(&tiny, 0, 22) && tiny_resident(&tiny, 0, 21));
+    store(40);
+    cr_expect(!tiny_resident(&tiny, 0, 21) && tiny_resident(&tiny, 0, 7));
+    store(41);
+    cr_expect(!tiny_resident(&tiny, 0, 7));
+    stop();
+}
+
+Test(frontier, the_tier_below_goes_by_the_part_that_there_is_now)
+{
+    static const uint32_t part_of_20[11] = {0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20};
+    frontier = 0;
+    start(8, 10);
+    for (uint32_t at = 0; at <= 10; at++) {
+        move_to(at);
+        cr_expect_eq(spw_shard_usable_part(shard, 20), part_of_20[at]);
+        cr_expect_eq(spw_shard_usable_part(shard, 1), at != 0, "something where there is any");
+        cr_expect_eq(spw_shard_usable_part(shard, 0), 0);
+    }
+    for (uint32_t i = 0; i < 8; i++) {
+        cr_expect_eq(spw_shard_is_full_but(shard, 1), i == 7);
+        cr_expect_eq(spw_shard_is_full_but(shard, 3), i >= 5);
+        store(i);
+    }
+    reopen(0);
+    move_to(5); /* four chunks, and all five slots have one */
+    cr_expect(spw_shard_is_full_but(shard, 0));
+    cr_expect_eq(spw_shard_retire_space(shard, 0), 8);
+    cr_expect(!spw_shard_is_full_but(shard, 3));
+    cr_expect(spw_shard_is_full_but(shard, 4));
     stop();
 }
 

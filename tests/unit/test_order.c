@@ -11,13 +11,14 @@ TestSuite(order, .timeout = 20);
 
 static struct spw_slot_links links;
 static struct spw_ages ages;
-static struct spw_order order;
+static struct spw_order order, other;
 
 static void start(void)
 {
     cr_assert_eq(spw_slot_links_init(&links, SLOTS), 0);
     cr_assert_eq(spw_ages_init(&ages, &links), 0);
     spw_order_init(&order, &ages);
+    spw_order_init(&other, &ages);
 }
 
 static void finish(void)
@@ -99,6 +100,64 @@ Test(order, what_was_given_may_leave_during_a_walk, .init = start, .fini = finis
     }
     cr_assert_eq(order.count, 0);
     expect(SPW_ALL_LANES, NULL, 0);
+}
+
+Test(order, what_passes_takes_its_place_by_age, .init = start, .fini = finish)
+{
+    for (uint32_t slot = 0; slot < 10; slot++)
+        spw_order_add(slot % 2 ? &other : &order, slot, slot / 5);
+    spw_order_scorn(&other, 9);
+    spw_order_pass(&other, &order, 8);
+    expect(SPW_ALL_LANES, (uint32_t[]){0, 1, 2, 3, 4, 5, 6, 7, 8}, 9);
+    cr_assert_eq(other.count, 1);
+    spw_order_pass(&other, &order, 10);
+    expect(SPW_ALL_LANES, (uint32_t[]){9, 0, 1, 2, 3, 4, 5, 6, 7, 8}, 10);
+    expect(2, (uint32_t[]){9, 5, 6, 7, 8}, 5);
+    cr_assert_eq(order.count, 10);
+    cr_assert_eq(other.count, 0);
+}
+
+Test(order, a_chain_may_lie_in_two_orders, .init = start, .fini = finish)
+{
+    spw_order_add(&order, 0, 3);
+    spw_order_add(&other, 1, 3); /* its head */
+    spw_order_add_behind(&other, 2, 1);
+    spw_order_add_behind_other(&order, 3, 2);
+    spw_order_add_behind(&order, 4, 3);
+    expect(8, (uint32_t[]){0, 4, 3}, 3);
+    spw_order_add_behind_other(&other, 5, 4);
+    spw_order_add_behind_other(&order, 6, 5);
+    expect(8, (uint32_t[]){0, 6, 4, 3}, 4);
+    spw_order_add(&order, 7, 3);
+    spw_order_pass(&other, &order, SLOTS);
+    expect(8, (uint32_t[]){0, 6, 4, 3, 5, 2, 1, 7}, 8);
+}
+
+/* Used and passed at random, the two together are one list by the last use. */
+Test(order, two_are_one_when_all_has_passed, .init = start, .fini = finish)
+{
+    uint32_t by_age[SLOTS];
+    srand(9);
+    for (uint32_t round = 0; round < 500; round++) {
+        for (uint32_t i = 0; i < SLOTS; i++)
+            by_age[i] = i;
+        for (uint32_t i = 0; i < SLOTS; i++)
+            spw_order_add(&other, i, (uint32_t)rand() % 4);
+        for (uint32_t end = 0; end < SLOTS; end += 1 + (uint32_t)rand() % 15) {
+            spw_order_pass(&other, &order, end);
+            cr_assert_eq(order.count, end);
+            for (uint32_t uses = 0; uses < 10; uses++) {
+                uint32_t place = (uint32_t)rand() % SLOTS, slot = by_age[place];
+                spw_order_use(slot < end ? &order : &other, SPW_EVICT_BY_USE, slot);
+                memmove(&by_age[place], &by_age[place + 1], (SLOTS - 1 - place) * sizeof *by_age);
+                by_age[SLOTS - 1] = slot;
+            }
+        }
+        spw_order_pass(&other, &order, SLOTS);
+        expect(SPW_ALL_LANES, by_age, SLOTS);
+        for (uint32_t slot = 0; slot < SLOTS; slot++)
+            spw_order_remove(&order, slot);
+    }
 }
 
 /* A list of all lanes, oldest first. */
