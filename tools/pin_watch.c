@@ -51,9 +51,32 @@ static void say_done(const struct spw_pin_watch *watch, uint32_t k,
             spw_gpu_words_name(feed, k, name), mib(total), (double)ns / 1e9, rate(total, ns));
 }
 
-bool spw_pin_watch_look(struct spw_pin_watch *watch, uint32_t k, const struct spw_feed_head *feed,
-                        uint64_t now_ns)
+/* One that could not decides for all. */
+static int refused(uint32_t k, struct spw_pool *pool, uint64_t mode)
 {
+    const struct spw_feed_head *feed = pool->feed[k];
+    char name[SPW_GPU_NAME_BYTES], text[SPW_GPU_WORDS_BYTES];
+    spw_gpu_words_name(feed, k, name);
+    spw_gpu_words_text(feed, text);
+    if (mode == SPW_CONFIG_PIN_STRICT) {
+        spw_log(SPW_LOG_ERROR,
+                "%s: %s; start with --pin relaxed to go on without, or a longer --pin-limit", name,
+                text);
+        return -ENOMEM;
+    }
+    if (spw_load_relaxed(&pool->ctl->pinning) != SPW_PINNING_OFF) {
+        spw_log(SPW_LOG_WARNING, "%s: %s; all workers go on with memory that isn't pinned", name,
+                text);
+        spw_store_relaxed(&pool->ctl->pinning, SPW_PINNING_OFF); /* workers look now and then */
+    }
+    return 0;
+}
+
+int spw_pin_watch_look(struct spw_pin_watch *watch, uint32_t k, struct spw_pool *pool,
+                       uint64_t mode)
+{
+    const struct spw_feed_head *feed = pool->feed[k];
+    uint64_t now_ns = spw_monotonic_ns();
     /* [PN-4] acquire: words and numbers before the state */
     uint64_t state = spw_load_acquire(&feed->gpu.pin_state);
     if (watch->start_ns == 0)
@@ -64,5 +87,5 @@ bool spw_pin_watch_look(struct spw_pin_watch *watch, uint32_t k, const struct sp
     watch->seen = state;
     if (is_new && state == SPW_PIN_DONE)
         say_done(watch, k, feed, now_ns);
-    return is_new && state == SPW_PIN_REFUSED;
+    return is_new && state == SPW_PIN_REFUSED ? refused(k, pool, mode) : 0;
 }

@@ -4,12 +4,11 @@
  * What the daemon says of memory that is being pinned, and what it makes of a refusal: pinned in all
  * workers or in none, never mixed unsaid.
  *
- *   roles     the daemon's, a watch a worker; reads the worker's feed, writes the log
+ *   roles     the daemon's, a watch a worker; reads the worker's feed, writes the log and ctl.pinning
  *   pace      a line of progress in SPW_PIN_SAY_NS as long as it goes on, one at its end
  */
-#include <stdbool.h>
-
-#include "shm/layout.h"
+#include "shm/pool.h"
+#include "tools/config.h"
 
 #define SPW_PIN_SAY_NS 5000000000ull
 
@@ -23,8 +22,9 @@ struct spw_pin_watch {
 
 /** The worker of @watch is about to be started. */
 void spw_pin_watch_start(struct spw_pin_watch *watch);
-/** Say what is new of worker @k. True: it could not pin, and that is new. */
-bool spw_pin_watch_look(struct spw_pin_watch *watch, uint32_t k, const struct spw_feed_head *feed,
-                        uint64_t now_ns);
+/** Say what is new of worker @k; @mode as configured. Where it could not pin, relaxed, no worker does from now on. 0, or
+ * -ENOMEM: it could not, and strict, all had to. */
+int spw_pin_watch_look(struct spw_pin_watch *watch, uint32_t k, struct spw_pool *pool,
+                       uint64_t mode);
 
 #endif

@@ -221,33 +221,12 @@ static bool watch_below(struct spw_workers *workers)
     return reads;
 }
 
-/* Pinned in all workers or in none: one that could not decides for all. */
-static void refused_pinning(struct spw_workers *workers, uint32_t k)
-{
-    struct spw_ctl *ctl = workers->pool->ctl;
-    const struct spw_feed_head *feed = workers->pool->feed[k];
-    char name[SPW_GPU_NAME_BYTES], text[SPW_GPU_WORDS_BYTES];
-    spw_gpu_words_name(feed, k, name);
-    spw_gpu_words_text(feed, text);
-    if (workers->config->pin == SPW_CONFIG_PIN_STRICT) {
-        spw_log(SPW_LOG_ERROR,
-                "%s: %s; start with --pin relaxed to go on without, or a longer --pin-limit", name,
-                text);
-        workers->denied = true;
-    } else if (spw_load_relaxed(&ctl->pinning) != SPW_PINNING_OFF) {
-        spw_log(SPW_LOG_WARNING, "%s: %s; all workers go on with memory that isn't pinned", name,
-                text);
-        spw_store_relaxed(&ctl->pinning, SPW_PINNING_OFF); /* workers look now and then */
-    }
-}
-
 static void watch_pinning(struct spw_workers *workers)
 {
-    uint64_t now = spw_monotonic_ns();
     for (uint32_t k = 0; k < workers->pool->geometry.workers; k++)
         if (workers->worker[k].up &&
-            spw_pin_watch_look(&workers->worker[k].pin, k, workers->pool->feed[k], now))
-            refused_pinning(workers, k);
+            spw_pin_watch_look(&workers->worker[k].pin, k, workers->pool, workers->config->pin))
+            workers->denied = true;
 }
 
 static void watch_places(struct spw_workers *workers)
