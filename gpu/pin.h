@@ -8,6 +8,8 @@
  *        NONE -----> RUNNING ---------------------> DONE -----------------> NONE
  *                       |  refused, or the limit passed
  *                       +------------------------------> REFUSED: undone, words said
+ *                       |  the GPU is lost
+ *                       +------------------------------> NONE: words said, and the process should go
  *
  *   a piece   (gpu/pin_pieces.h) is touched by several threads, then registered by one call, then the
  *             frontier moves behind it. All of the own shard or nothing
