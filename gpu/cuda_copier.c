@@ -253,7 +253,8 @@ static CUresult open_stream(struct spw_copier *copier, enum spw_copy_kind kind, 
     return result;
 }
 
-/* Block ids for the kernel. Where they can't be pinned there is no kernel. */
+/* Block ids for the kernel. Where they can't be pinned there is no kernel. A few pages of this process:
+ * no turn (gpu/pin.h). */
 static int open_ids(struct spw_copier *copier)
 {
     size_t bytes =

@@ -14,7 +14,9 @@
  *   a piece   (gpu/pin_pieces.h) is touched by several threads, then registered by one call, then the
  *             frontier moves behind it. All of the own shard or nothing
  *   turns     one registration at a time on a pool: under lock byte SPW_LOCK_PINNING, let go of after
- *             each. Touching needs no turn
+ *             each. Touching needs no turn, nor do the few pages of its own that a worker registers
+ *             besides (ids for kernels, two blocks for a trial of KV): nobody else has those mapped, the
+ *             call is short, and its loop would stand still until a piece of somebody's is registered
  *   others    a piece of another worker's shard is pinned once a copy asked for it in vain, when the
  *             own shard is done; one that is refused stays unpinned, and that is all
  *   undoing   what is pinned goes when no copy uses it any more: a copy counts itself in and out

@@ -42,6 +42,7 @@ static CUresult trial_open(struct trial *trial, uint64_t block_bytes, uint32_t b
     trial->pattern = trial->old + bytes;
     trial->got = trial->pattern + bytes;
     trial->blocks_seen = (uint32_t *)(trial->got + bytes);
+    /* this process's own and small: no turn (gpu/pin.h) */
     CUresult result = trial->mover->gpu->driver.MemHostRegister(trial->start, 4 * bytes, 0);
     trial->registered = result == CUDA_SUCCESS;
     for (uint64_t i = 0; i < trial->bytes; i++)

@@ -11,8 +11,9 @@
  *   FAKE_CUDA_RATE, FAKE_CUDA_REGISTRATION_CAP, FAKE_CUDA_NS_PER_MIB, FAKE_CUDA_STREAM_CAPACITY
  *                       what is set below, from the start
  *   FAKE_CUDA_FAULTS    as set_faults() below
- *   FAKE_CUDA_UNPINNABLE a number: the GPU of the host that registers no portable memory
- *   FAKE_CUDA_TURN      a file: two portable registrations at a time on the host, and the later one fails
+ *   FAKE_CUDA_UNPINNABLE a number: the GPU of the host that registers no memory that processes share
+ *   FAKE_CUDA_TURN      a file: two registrations of such memory at a time, by whatever processes, and the
+ *                       later one fails
  *   FAKE_CUDA_STATE     a folder: how much memory of a GPU is free counts what every process holds
  *
  * What it models: streams that are threads and keep their order, events, errors that come later and

@@ -1,6 +1,7 @@
 /* Registered host memory: ranges that don't overlap, with the limits of real drivers. */
 #include <fcntl.h>
-#include <stdint.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/file.h>
 #include <sys/mman.h>
@@ -11,6 +12,7 @@
 
 #define RANGES_MAX 256
 #define NEVER      (512ull << 30) /* so much in one call always fails */
+#define TURN_NS    500000u        /* that a turn takes at least, so that two meet */
 #define FLAGS                                                                                      \
     (CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_IOMEMORY |    \
      CU_MEMHOSTREGISTER_READ_ONLY)
@@ -29,16 +31,35 @@ static bool is_mapped(const void *start, size_t bytes)
     return msync((void *)page, (uintptr_t)start + bytes - page, MS_ASYNC) == 0;
 }
 
-/* Registering takes its time; where a host is said to be such, one at a time can. */
-static CUresult take_time(size_t bytes, unsigned flags)
+/* Other processes may map it, too. */
+static bool is_shared(const void *start)
 {
-    const char *turn = flags & CU_MEMHOSTREGISTER_PORTABLE ? fake_env("FAKE_CUDA_TURN") : NULL;
+    FILE *maps = fopen("/proc/self/maps", "re");
+    uintptr_t at = (uintptr_t)start, from, to;
+    char line[512], rights[5];
+    bool found = false, shared = false;
+    while (maps && !found && fgets(line, sizeof line, maps)) {
+        found = sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %4s", &from, &to, rights) == 3 &&
+                at >= from && at < to;
+        shared = found && rights[3] == 's';
+    }
+    if (maps)
+        fclose(maps);
+    return shared;
+}
+
+/* Registering takes its time; where a host is said to be such, one at a time can. */
+static CUresult take_time(const void *start, size_t bytes)
+{
+    const char *turn = fake_env("FAKE_CUDA_TURN");
+    if (turn && !is_shared(start))
+        turn = NULL;
     int fd = turn ? open(turn, O_RDWR | O_CREAT | O_CLOEXEC, 0600) : -1;
     if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) < 0) {
         close(fd);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    uint64_t ns = spw_load_relaxed(&fake.ns_per_mib) * (bytes >> 20);
+    uint64_t ns = spw_load_relaxed(&fake.ns_per_mib) * (bytes >> 20) + (fd >= 0 ? TURN_NS : 0);
     struct timespec time = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
     nanosleep(&time, NULL);
     if (fd >= 0)
@@ -68,7 +89,7 @@ FAKE(MemHostRegister)(void *start, size_t bytes, unsigned flags)
     const char *without = fake_env("FAKE_CUDA_UNPINNABLE");
     if (code != CUDA_SUCCESS)
         return code;
-    if (without && flags & CU_MEMHOSTREGISTER_PORTABLE && atoi(without) == fake_device_current())
+    if (without && atoi(without) == fake_device_current() && is_shared(start))
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (!start || bytes == 0 || flags & ~(unsigned)FLAGS)
         return CUDA_ERROR_INVALID_VALUE;
@@ -76,7 +97,7 @@ FAKE(MemHostRegister)(void *start, size_t bytes, unsigned flags)
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (!is_mapped(start, bytes))
         return CUDA_ERROR_INVALID_VALUE;
-    code = take_time(bytes, flags);
+    code = take_time(start, bytes);
     pthread_mutex_lock(&lock);
     if (code == CUDA_SUCCESS)
         code = add(start, bytes);

@@ -123,12 +123,17 @@ static CUresult pin(uint8_t *start, size_t bytes)
     return scene.driver->MemHostRegister(start, bytes, CU_MEMHOSTREGISTER_PORTABLE);
 }
 
-static uint8_t *map(size_t bytes)
+static uint8_t *map_as(int kind, size_t bytes)
 {
-    uint8_t *start = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    uint8_t *start =
+        mmap(NULL, bytes, PROT_READ | PROT_WRITE, kind | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     cr_assert(start != MAP_FAILED);
     return start;
+}
+
+static uint8_t *map(size_t bytes)
+{
+    return map_as(MAP_PRIVATE, bytes);
 }
 
 Test(fake_memory, registrations_must_not_overlap)
@@ -186,13 +191,16 @@ Test(fake_memory, CU_2_two_registrations_at_a_time_can_be_one_too_many)
     int other = mkstemp(turn);
     setenv("FAKE_CUDA_TURN", turn, 1);
     fake_scene_open();
-    uint8_t *pages = map(4096);
+    uint8_t *pages = map_as(MAP_SHARED, 4096), *own = map(4096);
     cr_assert_eq(flock(other, LOCK_EX), 0);
     cr_expect_eq(pin(pages, 4096), CUDA_ERROR_OUT_OF_MEMORY);
+    cr_expect_eq(pin(own, 4096), 0, "what nobody shares is in nobody's way");
     cr_assert_eq(flock(other, LOCK_UN), 0);
     cr_expect_eq(pin(pages, 4096), 0);
     cr_expect_eq(scene.driver->MemHostUnregister(pages), 0);
+    cr_expect_eq(scene.driver->MemHostUnregister(own), 0);
     munmap(pages, 4096);
+    munmap(own, 4096);
     fake_scene_close();
     unlink(turn);
     close(other);
