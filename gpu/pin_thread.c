@@ -8,6 +8,7 @@
 #include "gpu/pin_impl.h"
 #include "gpu/touch.h"
 #include "shm/alive.h"
+#include "shm/crash_point.h"
 
 #define TURN_NS     1000000ull   /* between two tries to get the turn  */
 #define PAUSE_NS    3000000ull   /* after a registration, for others to get it */
@@ -132,6 +133,7 @@ static void pin_piece(struct attempt *attempt, struct spw_pin_shard *shard, uint
         take_turn(attempt);
     if (attempt->status != 0)
         return;
+    SPW_CRASH_POINT("pin.turn_taken");
     attempt->status = backend->add(backend->ctx, shard->memory.start + from, to - from,
                                    attempt->own, &attempt->name);
     spw_lock_drop(pin->config.lock_fd, SPW_LOCK_PINNING);

@@ -1,0 +1,59 @@
+/* See gpu_pool.h. */
+#include "tests/process/gpu_pool.h"
+
+#include <criterion/criterion.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct proc_pool gpu_pool;
+
+struct proc_config gpu_pool_config(uint32_t workers, const char *more, const char *value)
+{
+    struct proc_config config = {.workers = workers, .chunk_bytes = 4096, .listen = true};
+    const char *args[] = {"--copier", "cuda", "--cuda-library", FAKE_CUDA, more, value};
+    memcpy(config.more, args, sizeof args);
+    setenv("FAKE_CUDA_DEVICES", GPU_A "@0000:10:00.0," GPU_B "@0000:90:00.0", 1);
+    return config;
+}
+
+void gpu_pool_start(uint32_t workers, const char *more, const char *value)
+{
+    struct proc_config config = gpu_pool_config(workers, more, value);
+    cr_assert(proc_start(&gpu_pool, &config));
+}
+
+void gpu_pool_stop(void)
+{
+    cr_expect_eq(proc_stop(&gpu_pool, SIGTERM), 0);
+    proc_close(&gpu_pool);
+}
+
+int gpu_pool_engine(const char *gpu, const char *command, const char *count, char *out,
+                    size_t bytes)
+{
+    const char *argv[] = {GPU_ENGINE, gpu_pool.dir, "pool", FAKE_CUDA, gpu, command, count, NULL};
+    return proc_run(argv, out, bytes, 30000);
+}
+
+pid_t gpu_pool_spawn_engine(const char *command, int *out_fd)
+{
+    extern char **environ;
+    int fd[2];
+    pid_t pid;
+    posix_spawn_file_actions_t actions;
+    cr_assert_eq(pipe(fd), 0);
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, fd[1], STDOUT_FILENO);
+    posix_spawn_file_actions_addclose(&actions, fd[0]);
+    char *argv[] = {
+        (char *)GPU_ENGINE, gpu_pool.dir, (char *)"pool", (char *)FAKE_CUDA, (char *)"0",
+        (char *)command,    NULL};
+    cr_assert_eq(posix_spawn(&pid, GPU_ENGINE, &actions, NULL, argv, environ), 0);
+    posix_spawn_file_actions_destroy(&actions);
+    close(fd[1]);
+    *out_fd = fd[0];
+    return pid;
+}

@@ -1,0 +1,25 @@
+#ifndef SPW_TESTS_PROCESS_GPU_POOL_H
+#define SPW_TESTS_PROCESS_GPU_POOL_H
+/*
+ * A real pool whose workers copy by the stand-in driver on a host of two GPUs, and engines' processes
+ * (gpu_engine.c) on it. What can't be had ends the test.
+ */
+#include "tests/process/proc.h"
+
+#define GPU_A "GPU-aaaaaaaa-0000-0000-0000-000000000001"
+#define GPU_B "GPU-bbbbbbbb-0000-0000-0000-000000000002"
+
+extern struct proc_pool gpu_pool;
+
+/** Chunks of 4 KiB; an option more, or NULL. The host's GPUs are set in the environment. */
+struct proc_config gpu_pool_config(uint32_t workers, const char *more, const char *value);
+void gpu_pool_start(uint32_t workers, const char *more, const char *value);
+/** A clean end is expected. */
+void gpu_pool_stop(void);
+/** An engine on @gpu to its end: its exit status, and what it said in @out. */
+int gpu_pool_engine(const char *gpu, const char *command, const char *count, char *out,
+                    size_t bytes);
+/** One on device 0 that runs on; its output at *out_fd. */
+pid_t gpu_pool_spawn_engine(const char *command, int *out_fd);
+
+#endif
