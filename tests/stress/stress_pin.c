@@ -13,7 +13,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "gpu/pin.h"
+#include "gpu/pin_impl.h"
 #include "shm/alive.h"
 #include "shm/text.h"
 #include "tests/stress/pin_mutants.h"
@@ -203,6 +203,7 @@ static void serve(uint64_t *state, uint64_t until_ns, bool may_be_undone)
     }
     while (flights != 0)
         end_one(0);
+    seen.wrong += spw_load_relaxed(&pin->used) != spw_load_relaxed(&pin->ended);
 }
 
 /* ---- rounds ---------------------------------------------------------------------------------- */

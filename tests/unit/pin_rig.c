@@ -1,0 +1,169 @@
+/* See pin_rig.h. */
+#include "tests/unit/pin_rig.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+
+/* ---- a driver that has what is registered in a list ------------------------------------------- */
+
+static int add(void *ctx, void *start, uint64_t bytes, bool writable, const char **out_name)
+{
+    struct pin_driver *driver = ctx;
+    struct pin_range all = {start, bytes};
+    int status = 0;
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", driver->turn_fd);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    bool turn = flock(fd, LOCK_EX | LOCK_NB) == 0;
+    if (driver->add_us)
+        usleep(driver->add_us);
+    pthread_mutex_lock(&driver->lock);
+    driver->adds++;
+    driver->turns_lost += !turn;
+    driver->read_only += !writable;
+    if (driver->fail_at == driver->adds || (driver->cap_bytes && bytes > driver->cap_bytes) ||
+        (!writable && driver->read_only_refused)) {
+        *out_name = "CUDA_ERROR_OUT_OF_MEMORY";
+        status = driver->error ? driver->error : -ENOMEM;
+    }
+    for (uint32_t i = 0; i < driver->held; i++)
+        driver->clashes += all.start < driver->range[i].start + driver->range[i].bytes &&
+                           driver->range[i].start < all.start + all.bytes;
+    driver->clashes += (uintptr_t)start % 4096 != 0 || bytes % 4096 != 0 || bytes == 0;
+    if (status == 0)
+        driver->range[driver->held++] = all;
+    pthread_mutex_unlock(&driver->lock);
+    close(fd);
+    return status;
+}
+
+static void remove_one(void *ctx, void *start)
+{
+    struct pin_driver *driver = ctx;
+    pthread_mutex_lock(&driver->lock);
+    driver->removes++;
+    for (uint32_t i = 0; i < driver->held; i++)
+        if (driver->range[i].start == start)
+            driver->range[i--] = driver->range[--driver->held];
+    pthread_mutex_unlock(&driver->lock);
+}
+
+uint32_t pin_rig_held(struct pin_driver *driver)
+{
+    pthread_mutex_lock(&driver->lock);
+    uint32_t count = driver->held;
+    pthread_mutex_unlock(&driver->lock);
+    return count;
+}
+
+/* ---- a worker's pinning ----------------------------------------------------------------------- */
+
+static void say(void *ctx, const char *words)
+{
+    struct pin_rig *rig = ctx;
+    snprintf(rig->words, sizeof rig->words, "%s", words);
+}
+
+/* Of one thread where steps are counted. */
+static int touch(void *ctx, uint8_t *start, uint64_t bytes)
+{
+    struct pin_rig *rig = ctx;
+    if (rig->touch_us)
+        usleep(rig->touch_us);
+    while (spw_load_acquire(&rig->touches) >= spw_load_acquire(&rig->may_touch))
+        usleep(100);
+    if (rig->config.threads == 1)
+        spw_add_own(&rig->touches, 1);
+    return 0;
+}
+
+static uint8_t *reserve(uint64_t bytes)
+{
+    uint8_t *start =
+        mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    cr_assert_neq(start, MAP_FAILED);
+    return start;
+}
+
+int pin_rig_open_again(int fd)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    return open(path, O_RDWR | O_CLOEXEC);
+}
+
+void pin_rig_prepare(struct pin_rig *rig, int lock, uint32_t slots, uint32_t slot_bytes)
+{
+    *rig = (struct pin_rig){.lock = pin_rig_open_again(lock)};
+    pthread_mutex_init(&rig->driver.lock, NULL);
+    rig->driver.turn_fd = lock;
+    spw_store_relaxed(&rig->may_touch, UINT64_MAX);
+    rig->config = (struct spw_pin_config){
+        .backend = {.add = add, .remove = remove_one, .ctx = &rig->driver},
+        .shards = PIN_SHARDS,
+        .slot_bytes = slot_bytes,
+        .piece_bytes = 4 * slot_bytes,
+        .threads = 1,
+        .lock_fd = rig->lock,
+        .pinning = &rig->pinning,
+        .record = &rig->record,
+        .touched = &rig->touched,
+        .say = say,
+        .touch = touch,
+        .ctx = rig,
+    };
+    for (uint32_t s = 0; s < PIN_SHARDS; s++) {
+        rig->config.memory[s].bytes = (uint64_t)slots * slot_bytes;
+        rig->config.memory[s].start = reserve(spw_align_up(rig->config.memory[s].bytes, 4096));
+    }
+}
+
+int pin_rig_lock(void)
+{
+    int fd = memfd_create("lock", MFD_CLOEXEC);
+    cr_assert_geq(fd, 0);
+    return fd;
+}
+
+void pin_rig_start(struct pin_rig *rig)
+{
+    struct spw_error err;
+    cr_assert_eq(spw_pin_open(&rig->config, &rig->pin, &err), 0);
+}
+
+uint64_t pin_rig_state(const struct pin_rig *rig)
+{
+    return spw_load_acquire(&rig->record.pin_state);
+}
+
+bool pin_rig_wait(const struct pin_rig *rig, uint64_t wanted)
+{
+    for (uint32_t i = 0; i < 50000 && pin_rig_state(rig) != wanted; i++)
+        usleep(100);
+    return pin_rig_state(rig) == wanted;
+}
+
+uint8_t *pin_rig_slot(const struct pin_rig *rig, uint32_t shard, uint32_t slot)
+{
+    return rig->config.memory[shard].start + (uint64_t)slot * rig->config.slot_bytes;
+}
+
+void pin_rig_finish(struct pin_rig *rig)
+{
+    spw_pin_close(rig->pin);
+    cr_expect_eq(rig->driver.held, 0);
+    cr_expect_eq(rig->driver.clashes, 0);
+    cr_expect_eq(rig->driver.turns_lost, 0);
+    for (uint32_t s = 0; s < PIN_SHARDS; s++)
+        munmap(rig->config.memory[s].start, spw_align_up(rig->config.memory[s].bytes, 4096));
+    close(rig->lock);
+}
+
+bool pin_rig_wait_for_piece(struct pin_rig *rig)
+{
+    for (uint32_t i = 0; i < 50000 && spw_pin_usable_slots(rig->pin) == 0; i++)
+        usleep(100);
+    return spw_pin_usable_slots(rig->pin) != 0;
+}
