@@ -16,6 +16,9 @@ static int add(void *ctx, void *start, uint64_t bytes, bool writable, const char
     char path[64];
     snprintf(path, sizeof path, "/proc/self/fd/%d", driver->turn_fd);
     int fd = open(path, O_RDWR | O_CLOEXEC);
+    uint64_t pause = spw_monotonic_ns() - driver->last_ns;
+    if (driver->adds != 0 && pause < driver->pause_ns)
+        driver->pause_ns = pause;
     bool turn = flock(fd, LOCK_EX | LOCK_NB) == 0;
     if (driver->add_us)
         usleep(driver->add_us);
@@ -36,6 +39,7 @@ static int add(void *ctx, void *start, uint64_t bytes, bool writable, const char
         driver->range[driver->held++] = all;
     pthread_mutex_unlock(&driver->lock);
     close(fd);
+    driver->last_ns = spw_monotonic_ns();
     return status;
 }
 
@@ -99,6 +103,7 @@ void pin_rig_prepare(struct pin_rig *rig, int lock, uint32_t slots, uint32_t slo
     *rig = (struct pin_rig){.lock = pin_rig_open_again(lock)};
     pthread_mutex_init(&rig->driver.lock, NULL);
     rig->driver.turn_fd = lock;
+    rig->driver.pause_ns = UINT64_MAX;
     spw_store_relaxed(&rig->may_touch, UINT64_MAX);
     rig->config = (struct spw_pin_config){
         .backend = {.add = add, .remove = remove_one, .ctx = &rig->driver},

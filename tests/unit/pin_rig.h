@@ -32,7 +32,9 @@ struct pin_driver {
     bool read_only_refused; /* what isn't writable                       */
     int error;              /* of a failure                              */
     uint32_t add_us;        /* that a call takes                         */
-    int turn_fd;            /* two calls at a time on it: the later fails */
+    int turn_fd;            /* two calls at a time on it: the later is counted */
+    uint64_t last_ns;       /* a call's end                              */
+    uint64_t pause_ns;      /* the shortest time from one call to the next */
 };
 
 struct pin_rig {
