@@ -4,6 +4,7 @@
 #include <criterion/criterion.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -23,6 +24,32 @@ void gpu_pool_start(uint32_t workers, const char *more, const char *value)
 {
     struct proc_config config = gpu_pool_config(workers, more, value);
     cr_assert(proc_start(&gpu_pool, &config));
+}
+
+void gpu_pool_start_mortal(uint32_t workers, const char *more, const char *value)
+{
+    struct proc_config config = gpu_pool_config(workers, more, value);
+    proc_open(&gpu_pool, &config);
+    setenv("SPW_CRASH_WORKERS", gpu_pool.dir, 1);
+    proc_spawn(&gpu_pool);
+    cr_assert_eq(proc_await(&gpu_pool), 0);
+}
+
+static bool has_restarted_twice(void *before)
+{
+    return spw_load_relaxed(&gpu_pool.seen->ctl->worker[0].restarts) >= *(uint64_t *)before + 2;
+}
+
+bool gpu_pool_die_at(const char *point)
+{
+    char path[SUPPORT_PATH_BYTES + 16];
+    snprintf(path, sizeof path, "%s/.crash.0", gpu_pool.dir);
+    FILE *file = fopen(path, "w");
+    bool written = file && fputs(point, file) >= 0 && fclose(file) == 0;
+    cr_assert(written);
+    uint64_t before = spw_load_relaxed(&gpu_pool.seen->ctl->worker[0].restarts);
+    proc_signal_worker(&gpu_pool, 0, SIGKILL);
+    return proc_eventually(has_restarted_twice, &before, 8000);
 }
 
 void gpu_pool_stop(void)

@@ -14,6 +14,10 @@ extern struct proc_pool gpu_pool;
 /** Chunks of 4 KiB; an option more, or NULL. The host's GPUs are set in the environment. */
 struct proc_config gpu_pool_config(uint32_t workers, const char *more, const char *value);
 void gpu_pool_start(uint32_t workers, const char *more, const char *value);
+/** The same, and workers die where they are told to. */
+void gpu_pool_start_mortal(uint32_t workers, const char *more, const char *value);
+/** Kill worker 0, and let its successor die at @point ("NAME:N"): true once the one after that is started. */
+bool gpu_pool_die_at(const char *point);
 /** A clean end is expected. */
 void gpu_pool_stop(void);
 /** An engine on @gpu to its end: its exit status, and what it said in @out. */

@@ -169,26 +169,14 @@ Test(process_gpu, CU_6_after_a_crash_the_next_worker_starts_its_driver_anew)
 }
 
 #ifdef SPW_CRASH_POINTS
-static bool has_restarted_twice(void *before)
-{
-    return spw_load_relaxed(&gpu_pool.seen->ctl->worker[0].restarts) >= *(uint64_t *)before + 2;
-}
-
 /* The successor of the worker that is killed here dies at @point; an engine goes on with the next. */
 static void die_at(const char *point)
 {
-    char path[SUPPORT_PATH_BYTES + 16];
     int out, status;
-    snprintf(path, sizeof path, "%s/.crash.0", gpu_pool.dir);
     pid_t pid = gpu_pool_spawn_engine("until-lost", &out);
     cr_assert(proc_reads_line(out, "ready"), "%s", point);
-    FILE *file = fopen(path, "w");
-    bool written = file && fputs(point, file) >= 0 && fclose(file) == 0;
-    cr_assert(written);
-    uint64_t before = spw_load_relaxed(&gpu_pool.seen->ctl->worker[0].restarts);
-    proc_signal_worker(&gpu_pool, 0, SIGKILL);
+    cr_expect(gpu_pool_die_at(point), "nobody died at %s", point);
     cr_assert(proc_reads_line(out, "lost"), "%s", point);
-    cr_expect(proc_eventually(has_restarted_twice, &before, 8000), "nobody died at %s", point);
     cr_expect(proc_reads_line(out, "back"), "%s", point);
     waitpid(pid, &status, 0);
     bool clean = WIFEXITED(status) && WEXITSTATUS(status) == 0;
@@ -199,13 +187,8 @@ static void die_at(const char *point)
 Test(process_gpu,
      a_worker_that_dies_as_it_names_its_gpu_or_registers_memory_is_followed_by_one_that_does)
 {
-    struct proc_config config = gpu_pool_config(1, NULL, NULL);
-    proc_open(&gpu_pool, &config);
-    setenv("SPW_CRASH_WORKERS", gpu_pool.dir, 1);
-    proc_spawn(&gpu_pool);
-    cr_assert_eq(proc_await(&gpu_pool), 0);
+    gpu_pool_start_mortal(1, NULL, NULL);
     die_at("worker.gpu_named:1");
-    die_at("pin.turn_taken:1");
     die_at("worker.kv_stepped:1");
     die_at("worker.kv_stepped:4"); /* some of its memory is mapped, none of it is registered */
     die_at("worker.kv_words_stored:1");

@@ -221,6 +221,19 @@ Test(process_pinning, CU_2_a_worker_that_dies_in_the_middle_keeps_nobody_from_pi
     gpu_pool_stop();
 }
 
+#ifdef SPW_CRASH_POINTS
+Test(process_pinning, CU_2_a_worker_that_dies_in_its_turn_leaves_it_to_others)
+{
+    gpu_pool_start_mortal(2, "--pin-piece", "4KiB");
+    cr_expect(await_pinning(0, SPW_PIN_DONE));
+    cr_expect(gpu_pool_die_at("pin.turn_taken:3"), "nobody died");
+    cr_expect(await_pinning(0, SPW_PIN_DONE));
+    cr_expect(await_pinning(1, SPW_PIN_DONE));
+    expect_rounds("0");
+    gpu_pool_stop();
+}
+#endif
+
 Test(process_pinning, a_pool_that_is_started_again_pins_again_while_it_serves)
 {
     struct proc_config config = gpu_pool_config(1, "--pin-piece", "4KiB");
