@@ -82,7 +82,7 @@ Test(process_gpu, CU_8_memory_that_cant_be_exported_is_copied_by_a_worker_inside
     gpu_pool_start(2, "--inside", "1");
     setenv("FAKE_CUDA_FAULTS", "IpcGetMemHandle:1-:801,IpcGetEventHandle:1-:801", 1);
     setenv("GPU_ENGINE_INSIDE", "1", 1);
-    cr_expect_eq(gpu_pool_engine(B, "rounds", "50", out, sizeof out), 0, "%s", out);
+    cr_expect_eq(gpu_pool_engine(GPU_B, "rounds", "50", out, sizeof out), 0, "%s", out);
     cr_expect(strstr(out, "worker 1") && strstr(out, "rounds 50"), "%s", out);
     cr_expect_eq(proc_count(&gpu_pool, 1, SPW_WORKER_chunks_loaded), 50);
     cr_expect_eq(proc_count(&gpu_pool, 1, SPW_WORKER_kv_registered), 1);
@@ -100,7 +100,7 @@ Test(process_gpu, CU_8_an_address_is_refused_by_a_worker_in_another_process)
     gpu_pool_start(2, "--inside", "1");
     setenv("GPU_ENGINE_INSIDE", "1", 1);
     setenv("GPU_ENGINE_OTHER", "1", 1); /* its GPU is A, whose worker is a process of its own */
-    cr_expect_eq(gpu_pool_engine(A, "rounds", "1", out, sizeof out), 3, "%s", out);
+    cr_expect_eq(gpu_pool_engine(GPU_A, "rounds", "1", out, sizeof out), 3, "%s", out);
     cr_expect(strstr(out, "run the worker inside the engine"), "%s", out);
     unsetenv("GPU_ENGINE_OTHER");
     unsetenv("GPU_ENGINE_INSIDE");
