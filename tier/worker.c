@@ -185,9 +185,10 @@ uint32_t spw_worker_pass(struct spw_worker *worker, uint64_t *out_due_ns)
 
 /* ---- between passes ------------------------------------------------------------------------- */
 
-static bool stop_wanted(const struct spw_worker *worker, const volatile int *stop)
+static bool stop_wanted(const struct spw_worker *worker, const spw_atomic32 *stop)
 {
-    return *stop != 0 || spw_load_relaxed(&worker->pool->ctl->phase) == SPW_POOL_CLOSED;
+    return spw_load_relaxed(stop) != 0 ||
+           spw_load_relaxed(&worker->pool->ctl->phase) == SPW_POOL_CLOSED;
 }
 
 static bool copier_lost(const struct spw_worker *worker)
@@ -198,7 +199,7 @@ static bool copier_lost(const struct spw_worker *worker)
 
 struct sleeper {
     struct spw_worker *worker;
-    const volatile int *stop;
+    const spw_atomic32 *stop;
 };
 
 /* Anything to do? Asked behind the full fence of the doorbell. */
@@ -271,7 +272,7 @@ static int drain(struct sleeper *sleeper, const struct spw_doorbell *bell)
     }
 }
 
-int spw_worker_run(struct spw_worker *worker, volatile int *stop)
+int spw_worker_run(struct spw_worker *worker, const spw_atomic32 *stop)
 {
     struct sleeper sleeper = {.worker = worker, .stop = stop};
     struct spw_doorbell bell;

@@ -63,7 +63,7 @@ uint32_t spw_worker_pass(struct spw_worker *worker, uint64_t *out_due_ns);
 /** Pass and sleep until *stop is not 0 (set by a signal handler), orphaned, or the copier is lost;
  * drains up to the limit. 0; -ETIMEDOUT: copies were still in flight at the limit; -ENODEV: the
  * copier is lost, all jobs have been answered. */
-int spw_worker_run(struct spw_worker *worker, volatile int *stop);
+int spw_worker_run(struct spw_worker *worker, const spw_atomic32 *stop);
 void spw_worker_close(struct spw_worker *worker);
 
 #endif

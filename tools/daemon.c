@@ -30,7 +30,7 @@ struct daemon {
     const struct spw_config *config;
     struct spw_workers workers;
     struct spw_place place;
-    volatile sig_atomic_t *stop; /* signals that asked for an end */
+    const spw_atomic32 *stop; /* signals that asked for an end */
     struct spw_pool pool;
     struct spw_warm_count before;       /* what the shards held that this start went on with */
     uint64_t answered[SPW_CLIENTS_MAX]; /* mailbox seq answered last */
@@ -74,7 +74,7 @@ static bool mail_waits(void *ctx)
     for (uint32_t c = 0; c < daemon->pool.geometry.clients; c++)
         if (spw_load_acquire(&daemon->pool.client[c].head->mailbox.seq) != daemon->answered[c])
             return true;
-    return *daemon->stop != 0;
+    return spw_load_relaxed(daemon->stop) != 0;
 }
 
 static void read_mail(struct daemon *daemon)
@@ -187,8 +187,8 @@ static void serve(struct daemon *daemon)
 {
     struct spw_workers *workers = &daemon->workers;
     bool ready = false;
-    while (!*daemon->stop && !daemon->stop_asked && !daemon->name_lost && !workers->denied &&
-           !spw_workers_none_left(workers)) {
+    while (!spw_load_relaxed(daemon->stop) && !daemon->stop_asked && !daemon->name_lost &&
+           !workers->denied && !spw_workers_none_left(workers)) {
         spw_workers_notice(workers);
         if (!ready && spw_workers_up(workers)) {
             become_ready(daemon);
@@ -205,7 +205,7 @@ static void serve(struct daemon *daemon)
     }
 }
 
-int spw_daemon_run(const struct spw_config *config, char *const *argv, volatile sig_atomic_t *stop)
+int spw_daemon_run(const struct spw_config *config, char *const *argv, const spw_atomic32 *stop)
 {
     struct daemon *daemon = calloc(1, sizeof *daemon);
     struct spw_pool_config *pool_config = calloc(1, sizeof *pool_config);

@@ -10,13 +10,12 @@
  *   pairs     [WS-1] incarnation before a worker's phase -> the client's look at a step
  *             [PH-1] everything before the pool's phase -> attach
  */
-#include <signal.h>
-
+#include "shm/atomic.h"
 #include "tools/config.h"
 
 /** Run a pool in the foreground until *stop is raised; raised again, the end is hurried. @argv[0] is
  * the workers' name, too.
  * Exit status: 0 clean, 1 failed (words on stderr). */
-int spw_daemon_run(const struct spw_config *config, char *const *argv, volatile sig_atomic_t *stop);
+int spw_daemon_run(const struct spw_config *config, char *const *argv, const spw_atomic32 *stop);
 
 #endif

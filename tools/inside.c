@@ -29,7 +29,7 @@ struct spw_inside {
     struct spw_config config;
     struct spw_worker_which which;
     pthread_t thread;
-    volatile int stop; /* raised once, by another thread; the worker looks every 100 ms */
+    spw_atomic32 stop; /* raised once, by another thread; the worker looks every 100 ms */
     spw_atomic32 ended;
     int result;           /* exit status; before ended */
     struct spw_error err; /* likewise                  */
@@ -185,7 +185,7 @@ static void open_process(void)
 
 static void end(struct spw_inside *inside)
 {
-    inside->stop = 1;
+    spw_store_relaxed(&inside->stop, 1);
     pthread_join(inside->thread, NULL);
 }
 

@@ -18,13 +18,15 @@
 #include "tools/placing.h"
 #include "tools/worker_main.h"
 
-static volatile sig_atomic_t stop;
+static spw_atomic32 stop; /* signals that asked for an end */
 
 static void on_stop(int sig)
 {
     (void)sig;
-    if (stop < SIG_ATOMIC_MAX)
-        stop++;
+    uint32_t before =
+        spw_load_relaxed(&stop); /* a free-standing number, lock-free: a handler may */
+    if (before < UINT32_MAX)
+        spw_store_relaxed(&stop, before + 1);
 }
 
 static void on_child(int sig)

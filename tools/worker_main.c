@@ -57,7 +57,8 @@ static int say_end(int status, uint32_t k, struct spw_error *err)
 
 /* Serve with what @copier is. 0 or a negative errno. */
 static int serve(const struct spw_config *config, struct spw_pool *pool, uint32_t k,
-                 const struct spw_worker_copier *copier, volatile int *stop, struct spw_error *err)
+                 const struct spw_worker_copier *copier, const spw_atomic32 *stop,
+                 struct spw_error *err)
 {
     struct spw_worker *worker = NULL;
     struct spw_error why = {0};
@@ -98,7 +99,7 @@ static int serve(const struct spw_config *config, struct spw_pool *pool, uint32_
 
 /* With the lock held. Exit status. */
 static int run(const struct spw_config *config, const struct spw_worker_which *which,
-               struct spw_pool *pool, volatile int *stop, struct spw_error *err)
+               struct spw_pool *pool, const spw_atomic32 *stop, struct spw_error *err)
 {
     uint32_t k = which->k;
     struct spw_worker_copier copier;
@@ -137,7 +138,7 @@ static int become(const struct spw_worker_which *which, struct spw_pool *pool,
 }
 
 int spw_worker_main(const struct spw_config *config, const struct spw_worker_which *which,
-                    volatile int *stop, struct spw_error *err)
+                    const spw_atomic32 *stop, struct spw_error *err)
 {
     struct spw_pool_path path;
     struct spw_error why = {0};

@@ -3,6 +3,7 @@
 /*
  * The body of a worker, a process of its own or a thread of an engine.
  */
+#include "shm/atomic.h"
 #include "shm/base.h"
 #include "tools/config.h"
 
@@ -19,6 +20,6 @@ struct spw_worker_which {
 /** Be worker @which->k until *stop is raised or the pool is closed. The exit status of a worker process;
  * if it isn't 0, @err has words. */
 int spw_worker_main(const struct spw_config *config, const struct spw_worker_which *which,
-                    volatile int *stop, struct spw_error *err);
+                    const spw_atomic32 *stop, struct spw_error *err);
 
 #endif

@@ -292,10 +292,10 @@ bool spw_workers_tend(struct spw_workers *workers)
 /* Until when workers may drain; a second signal shortens it. */
 struct patience {
     uint64_t since_ns, until_ns;
-    sig_atomic_t signals; /* that were there at the beginning */
+    uint32_t signals; /* that were there at the beginning */
 };
 
-static bool is_over(struct patience *patience, sig_atomic_t signals)
+static bool is_over(struct patience *patience, uint32_t signals)
 {
     uint64_t now = spw_monotonic_ns();
     if (signals > patience->signals && patience->until_ns > now + HURRY_NS)
@@ -308,7 +308,7 @@ static int await_inside(struct spw_workers *workers, uint32_t k, struct patience
 {
     struct spw_inside_watch *watch = &workers->worker[k].watch;
     while (watch->up && spw_inside_watch_look(watch, workers->pool, k) != SPW_INSIDE_WENT) {
-        if (is_over(patience, *workers->stop)) {
+        if (is_over(patience, spw_load_relaxed(workers->stop))) {
             spw_log(SPW_LOG_ERROR,
                     "worker %u, inside pid %" PRIu64 ", didn't leave; end its engine", k,
                     watch->pid);
@@ -327,7 +327,7 @@ static int end_worker(struct spw_workers *workers, uint32_t k, struct patience *
     if (!pid)
         return 0;
     while (waitpid(pid, &status, WNOHANG) == 0) {
-        if (!is_over(patience, *workers->stop)) {
+        if (!is_over(patience, spw_load_relaxed(workers->stop))) {
             usleep(1000);
             continue;
         }
@@ -353,7 +353,8 @@ int spw_workers_stop(struct spw_workers *workers)
     spw_store_release(&ctl->phase, SPW_POOL_CLOSED); /* [PH-1] release: before the bell */
     spw_store_release(&ctl->bell, spw_load_relaxed(&ctl->bell) + 1);
     spw_doorbell_ring(&ctl->bell, NULL);
-    struct patience patience = {.since_ns = spw_monotonic_ns(), .signals = *workers->stop};
+    struct patience patience = {.since_ns = spw_monotonic_ns(),
+                                .signals = spw_load_relaxed(workers->stop)};
     patience.until_ns = patience.since_ns + workers->config->drain_limit_ns + GRACE_NS;
     for (uint32_t k = 0; k < workers->pool->geometry.workers; k++) {
         if (workers->worker[k].inside ? await_inside(workers, k, &patience)

@@ -8,7 +8,6 @@
  *   crash     workers go on without it; a worker is UP only with the incarnation that was stored before
  *   pairs     those of tools/daemon.h
  */
-#include <signal.h>
 #include <sys/types.h>
 
 #include "shm/pool.h"
@@ -40,7 +39,7 @@ struct spw_workers {
     char *const *argv;               /* its first word is their name, too       */
     int values_fd;                   /* the effective values                    */
     int place_fd;                    /* where each is                           */
-    volatile sig_atomic_t *stop;     /* signals that asked for an end           */
+    const spw_atomic32 *stop;        /* signals that asked for an end           */
     const struct spw_place *place;
     struct spw_pool *pool;
     struct spw_worker_process worker[SPW_WORKERS_MAX];

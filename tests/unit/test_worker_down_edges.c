@@ -296,7 +296,7 @@ Test(worker_down_edges, CE_9_what_hangs_on_a_chunk_that_went_below_goes_next_the
 
 Test(worker_down_edges, what_comes_while_the_worker_ends_does_not_go_down)
 {
-    int stop = 1;
+    spw_atomic32 stop = 1;
     start_with((struct rig_config){
         .capacity = 4,
         .real_clock = true,

@@ -233,7 +233,7 @@ Test(worker_fence, who_reserved_may_die_while_who_runs_waits)
 
 Test(worker_fence, a_stop_ends_what_waits)
 {
-    volatile int stop = 1;
+    spw_atomic32 stop = 1;
     start();
     store(&one, 0, 1);
     rig_settle(&rig);
@@ -245,7 +245,7 @@ Test(worker_fence, a_stop_ends_what_waits)
 
 Test(worker_fence, CU_5_every_run_ends_with_an_error_of_its_copy_when_the_GPU_is_lost)
 {
-    volatile int stop = 0;
+    spw_atomic32 stop = 0;
     start_with((struct rig_config){.copier = {.rate_bytes = {1000, 1000}, .in_flight = {1, 1}}});
     uint64_t unrun = reserve(&one, 30);
     store(&one, 0, 1);

@@ -521,7 +521,7 @@ Test(worker_kv, LC_4_a_client_that_dies_before_its_fence_fires_ends_at_once)
 
 Test(worker_kv, CU_5_when_the_copier_is_lost_jobs_are_answered_and_the_worker_leaves)
 {
-    volatile int stop = 0;
+    spw_atomic32 stop = 0;
     start();
     register_it(&one, 1);
     uint64_t waits = reserve(1), queued = reserve(2);

@@ -23,7 +23,7 @@ static uint64_t acked(uint32_t k, uint32_t c)
     return spw_load_acquire(&rig.daemon.feed[k]->acked[c]);
 }
 
-static volatile int stop;
+static spw_atomic32 stop;
 static int run_status;
 
 static void *run(void *arg)
@@ -40,7 +40,7 @@ static void sleep_ms(long ms)
 
 static void ring_stop(void)
 {
-    stop = 1;
+    spw_store_relaxed(&stop, 1);
     spw_store_relaxed(&rig.daemon.ctl->bell, 1);
     spw_doorbell_ring(&rig.daemon.ctl->bell, NULL);
 }
