@@ -54,8 +54,9 @@ int spw_huge_collapse(void *start, uint64_t bytes)
 }
 
 /* "7f0000000000-7f0000200000 rw-s ..." begins a mapping; lines "Name:  12 kB" follow. */
-uint64_t spw_huge_mapped(const void *start)
+uint64_t spw_mapping_bytes(const void *start, const char *name)
 {
+    size_t length = strlen(name);
     char line[512];
     uint64_t kib = 0;
     bool ours = false;
@@ -65,10 +66,15 @@ uint64_t spw_huge_mapped(const void *start)
         uintptr_t from = (uintptr_t)strtoull(line, &end, 16);
         if (*end == '-')
             ours = from == (uintptr_t)start;
-        else if (ours && strncmp(line, "ShmemPmdMapped:", 15) == 0)
-            kib = strtoull(line + 15, NULL, 10);
+        else if (ours && strncmp(line, name, length) == 0 && line[length] == ':')
+            kib = strtoull(line + length + 1, NULL, 10);
     }
     if (file)
         fclose(file);
     return kib * 1024;
+}
+
+uint64_t spw_huge_mapped(const void *start)
+{
+    return spw_mapping_bytes(start, "ShmemPmdMapped");
 }

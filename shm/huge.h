@@ -24,5 +24,7 @@ int spw_huge_collapse(void *start, uint64_t bytes);
 
 /** Bytes of the mapping at @start that this process has mapped by huge pages, as the kernel says. */
 uint64_t spw_huge_mapped(const void *start);
+/** What smaps says of the mapping at @start under @name ("Rss"), in bytes; 0 for nothing. */
+uint64_t spw_mapping_bytes(const void *start, const char *name);
 
 #endif

@@ -9,24 +9,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "tests/support/config_line.h"
 #include "tools/units.h"
 
 TestSuite(config, .timeout = 20);
-
-#define ARGS_MAX 12
-
-/* Parse what "a b c" stands for as a command line; no quoting. */
-static int parse(const char *line, struct spw_config *config, char *err, size_t err_bytes)
-{
-    char words[1024];
-    char *argv[ARGS_MAX + 2] = {(char *)"spillwayd"};
-    int argc = 1;
-
-    snprintf(words, sizeof(words), "%s", line);
-    for (char *word = strtok(words, " "); word && argc <= ARGS_MAX; word = strtok(NULL, " "))
-        argv[argc++] = word;
-    return spw_config_parse(argc, argv, config, err, err_bytes);
-}
 
 /* One option with a value that may be empty or have spaces. */
 static int parse_value(const char *flag, const char *value, struct spw_config *config, char *err,
@@ -40,38 +26,12 @@ static int parse_value(const char *flag, const char *value, struct spw_config *c
     return spw_config_parse(3, argv, config, err, err_bytes);
 }
 
-/* A file in the test's own temporary directory; the caller unlinks it. */
-static void write_file(char path[32], const char *text)
-{
-    int fd;
-    size_t len = strlen(text);
-
-    snprintf(path, 32, "/tmp/spw-config-XXXXXX");
-    fd = mkstemp(path);
-    cr_assert(fd >= 0);
-    cr_assert_eq(write(fd, text, len), (ssize_t)len);
-    close(fd);
-}
-
-static int parse_file(const char *text, const char *flags, struct spw_config *config, char *err,
-                      size_t err_bytes)
-{
-    char path[32], line[256];
-    int rc;
-
-    write_file(path, text);
-    snprintf(line, sizeof(line), "--config %s %s", path, flags);
-    rc = parse(line, config, err, err_bytes);
-    unlink(path);
-    return rc;
-}
-
 Test(config, defaults_hold_without_any_option)
 {
     struct spw_config config;
     char err[512];
 
-    cr_assert_eq(parse("", &config, err, sizeof(err)), 0, "%s", err);
+    cr_assert_eq(config_line("", &config, err, sizeof(err)), 0, "%s", err);
     cr_expect_eq(config.action, SPW_CONFIG_RUN);
     cr_expect_str_eq(config.name, "spillway");
     cr_expect_str_eq(config.shm_dir, "/dev/shm");
@@ -94,9 +54,9 @@ Test(config, every_option_is_taken_from_flags)
     struct spw_config config;
     char err[512];
 
-    cr_assert_eq(parse("--name a.b-c_1 --workers=4 --capacity-chunks 10 --chunk-bytes 4KiB "
-                       "--store-rate 2GB/s --queue-chunks=7",
-                       &config, err, sizeof(err)),
+    cr_assert_eq(config_line("--name a.b-c_1 --workers=4 --capacity-chunks 10 --chunk-bytes 4KiB "
+                             "--store-rate 2GB/s --queue-chunks=7",
+                             &config, err, sizeof(err)),
                  0, "%s", err);
     cr_expect_str_eq(config.name, "a.b-c_1");
     cr_expect_eq(config.workers, 4);
@@ -105,9 +65,10 @@ Test(config, every_option_is_taken_from_flags)
     cr_expect_eq(config.store_rate, 2000000000);
     cr_expect_eq(config.queue_chunks, 7);
     cr_assert_eq(
-        parse("--load-rate 1MiB --max-clients 127 --update-ring-records 2 --on-stop remove --cold "
-              "--drain-limit=250ms --quiet",
-              &config, err, sizeof(err)),
+        config_line(
+            "--load-rate 1MiB --max-clients 127 --update-ring-records 2 --on-stop remove --cold "
+            "--drain-limit=250ms --quiet",
+            &config, err, sizeof(err)),
         0, "%s", err);
     cr_expect_eq(config.load_rate, 1048576);
     cr_expect_eq(config.max_clients, 127);
@@ -116,9 +77,9 @@ Test(config, every_option_is_taken_from_flags)
     cr_expect(config.cold);
     cr_expect_eq(config.drain_limit_ns, 250000000);
     cr_expect(config.quiet);
-    cr_assert_eq(parse("--kv-blocks 9 --command-ring-slots 8 "
-                       "--completion-ring-slots 16 --run-limit 3s --io-quarantine 7s --check",
-                       &config, err, sizeof(err)),
+    cr_assert_eq(config_line("--kv-blocks 9 --command-ring-slots 8 "
+                             "--completion-ring-slots 16 --run-limit 3s --io-quarantine 7s --check",
+                             &config, err, sizeof(err)),
                  0, "%s", err);
     cr_expect_eq(config.kv_blocks, 9);
     cr_expect_eq(config.command_slots, 8);
@@ -164,14 +125,16 @@ Test(config, a_host_copier_needs_kv_and_no_driver)
 {
     struct spw_config config;
     char err[512];
-    cr_expect_eq(parse("--kv-blocks 0 --copier host", &config, err, sizeof err), -EINVAL);
+    cr_expect_eq(config_line("--kv-blocks 0 --copier host", &config, err, sizeof err), -EINVAL);
     cr_expect(strstr(err, "--kv-blocks (0") && strstr(err, "--copier (host"), "%s", err);
-    cr_expect_eq(parse("--cuda-library x.so --copier host", &config, err, sizeof err), -EINVAL);
+    cr_expect_eq(config_line("--cuda-library x.so --copier host", &config, err, sizeof err),
+                 -EINVAL);
     cr_expect(strstr(err, "--cuda-library") && strstr(err, "--copier (host"), "%s", err);
-    cr_expect_eq(parse("--store-rate 1MB/s --copier cuda", &config, err, sizeof err), -EINVAL);
+    cr_expect_eq(config_line("--store-rate 1MB/s --copier cuda", &config, err, sizeof err),
+                 -EINVAL);
     cr_expect(strstr(err, "--store-rate") && strstr(err, "--copier (cuda"), "%s", err);
-    cr_expect_eq(parse("--load-rate 1MB/s --copier cuda", &config, err, sizeof err), -EINVAL);
-    cr_expect_eq(parse("--kv-blocks 0", &config, err, sizeof err), 0, "%s", err);
+    cr_expect_eq(config_line("--load-rate 1MB/s --copier cuda", &config, err, sizeof err), -EINVAL);
+    cr_expect_eq(config_line("--kv-blocks 0", &config, err, sizeof err), 0, "%s", err);
     cr_expect_eq(config.copier, SPW_CONFIG_COPIER_AUTO);
 }
 
@@ -217,11 +180,11 @@ Test(config, the_directory_must_be_one)
     struct spw_config config;
     char err[512];
 
-    cr_expect_eq(parse("--shm-dir dev/shm", &config, err, sizeof(err)), -EINVAL);
-    cr_expect_eq(parse("--shm-dir /nowhere/at/all", &config, err, sizeof(err)), -ENOENT);
+    cr_expect_eq(config_line("--shm-dir dev/shm", &config, err, sizeof(err)), -EINVAL);
+    cr_expect_eq(config_line("--shm-dir /nowhere/at/all", &config, err, sizeof(err)), -ENOENT);
     cr_expect(strstr(err, "/nowhere/at/all"), "%s", err);
-    cr_expect_eq(parse("--shm-dir /dev/null", &config, err, sizeof(err)), -ENOTDIR);
-    cr_expect_eq(parse("--shm-dir /tmp", &config, err, sizeof(err)), 0);
+    cr_expect_eq(config_line("--shm-dir /dev/null", &config, err, sizeof(err)), -ENOTDIR);
+    cr_expect_eq(config_line("--shm-dir /tmp", &config, err, sizeof(err)), 0);
 }
 
 /* What is refused, and what the words must hold. */
@@ -250,13 +213,13 @@ Test(config, ce5_the_tier_below_has_no_size_by_default_and_its_options_go_togeth
     char err[512];
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        cr_expect_lt(parse(cases[i].args, &config, err, sizeof err), 0, "%s", cases[i].args);
+        cr_expect_lt(config_line(cases[i].args, &config, err, sizeof err), 0, "%s", cases[i].args);
         for (size_t w = 0; w < 3; w++)
             cr_expect(strstr(err, cases[i].words[w]), "%s: \"%s\" lacks \"%s\"", cases[i].args, err,
                       cases[i].words[w]);
     }
-    cr_assert_eq(parse("--nvme-dir /tmp --nvme-bytes 1GiB --nvme-admit 2 --nvme-evict fifo",
-                       &config, err, sizeof err),
+    cr_assert_eq(config_line("--nvme-dir /tmp --nvme-bytes 1GiB --nvme-admit 2 --nvme-evict fifo",
+                             &config, err, sizeof err),
                  0, "%s", err);
     cr_expect(config.nvme_bytes == 1ull << 30 && config.nvme_admit == 2 &&
               config.nvme_evict == SPW_EVICT_FIFO);
@@ -274,14 +237,14 @@ Test(config, the_directory_below_is_looked_at_apart)
     char err[512];
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        cr_assert_eq(parse(cases[i][0], &config, err, sizeof err), 0, "%s", err);
+        cr_assert_eq(config_line(cases[i][0], &config, err, sizeof err), 0, "%s", err);
         cr_expect_lt(spw_config_look_below(&config, err, sizeof err), 0);
         cr_expect(strstr(err, "--nvme-dir") && strstr(err, cases[i][1]) && strstr(err, cases[i][2]),
                   "%s", err);
     }
-    cr_assert_eq(parse("--nvme-dir /tmp --nvme-bytes 1GiB", &config, err, sizeof err), 0);
+    cr_assert_eq(config_line("--nvme-dir /tmp --nvme-bytes 1GiB", &config, err, sizeof err), 0);
     cr_expect_eq(spw_config_look_below(&config, err, sizeof err), 0);
-    cr_assert_eq(parse("", &config, err, sizeof err), 0);
+    cr_assert_eq(config_line("", &config, err, sizeof err), 0);
     cr_expect_eq(spw_config_look_below(&config, err, sizeof err), 0, "none, no trouble");
 }
 
@@ -291,12 +254,12 @@ Test(config, a_relative_directory_below_begins_here)
     char err[512], longer[300];
 
     cr_assert_eq(chdir("/dev"), 0);
-    cr_assert_eq(parse("--nvme-dir ./shm --nvme-bytes 1GiB", &config, err, sizeof err), 0, "%s",
-                 err);
+    cr_assert_eq(config_line("--nvme-dir ./shm --nvme-bytes 1GiB", &config, err, sizeof err), 0,
+                 "%s", err);
     cr_expect_str_eq(config.nvme_dir, "/dev/./shm");
     cr_expect_eq(spw_config_look_below(&config, err, sizeof err), 0, "%s", err);
     snprintf(longer, sizeof longer, "--nvme-bytes 1GiB --nvme-dir %0253d", 1);
-    cr_expect_eq(parse(longer, &config, err, sizeof err), -ENAMETOOLONG);
+    cr_expect_eq(config_line(longer, &config, err, sizeof err), -ENAMETOOLONG);
     cr_expect(strstr(err, "absolute"), "%s", err);
 }
 
@@ -313,7 +276,7 @@ static const char *warnings(const char *args)
     char err[512];
 
     words[0] = '\0';
-    cr_assert_eq(parse(args, &config, err, sizeof err), 0, "%s", err);
+    cr_assert_eq(config_line(args, &config, err, sizeof err), 0, "%s", err);
     spw_config_warn(&config, add_words, words);
     return words;
 }
@@ -341,7 +304,7 @@ static const char *plan_text(const char *args)
     FILE *out = fmemopen(text, sizeof text, "w");
 
     cr_assert(out);
-    cr_assert_eq(parse(args, &config, err, sizeof err), 0, "%s", err);
+    cr_assert_eq(config_line(args, &config, err, sizeof err), 0, "%s", err);
     spw_config_print(&config, out);
     fclose(out);
     return text;
@@ -364,12 +327,12 @@ Test(config, unknown_flags_suggest_the_nearest)
     struct spw_config config;
     char err[512];
 
-    cr_expect_eq(parse("--wrokers 2", &config, err, sizeof(err)), -EINVAL);
+    cr_expect_eq(config_line("--wrokers 2", &config, err, sizeof(err)), -EINVAL);
     cr_expect(strstr(err, "--wrokers") && strstr(err, "did you mean --workers?"), "%s", err);
-    cr_expect_eq(parse("--zzzzzzzzz 2", &config, err, sizeof(err)), -EINVAL);
+    cr_expect_eq(config_line("--zzzzzzzzz 2", &config, err, sizeof(err)), -EINVAL);
     cr_expect(strstr(err, "--zzzzzzzzz") && !strstr(err, "did you mean"), "%s", err);
-    cr_expect_eq(parse("-w 2", &config, err, sizeof(err)), -EINVAL);
-    cr_expect_eq(parse("pool", &config, err, sizeof(err)), -EINVAL);
+    cr_expect_eq(config_line("-w 2", &config, err, sizeof(err)), -EINVAL);
+    cr_expect_eq(config_line("pool", &config, err, sizeof(err)), -EINVAL);
     cr_expect(strstr(err, "unexpected argument \"pool\""), "%s", err);
 }
 
@@ -378,12 +341,12 @@ Test(config, flags_are_given_once_and_with_their_value)
     struct spw_config config;
     char err[512];
 
-    cr_expect_eq(parse("--workers 2 --workers 2", &config, err, sizeof(err)), -EINVAL);
+    cr_expect_eq(config_line("--workers 2 --workers 2", &config, err, sizeof(err)), -EINVAL);
     cr_expect(strstr(err, "--workers is given twice"), "%s", err);
-    cr_expect_eq(parse("--workers", &config, err, sizeof(err)), -EINVAL);
-    cr_expect_eq(parse("--name --workers 2", &config, err, sizeof(err)), -EINVAL);
+    cr_expect_eq(config_line("--workers", &config, err, sizeof(err)), -EINVAL);
+    cr_expect_eq(config_line("--name --workers 2", &config, err, sizeof(err)), -EINVAL);
     cr_expect(strstr(err, "--name needs a value"), "%s", err);
-    cr_expect_eq(parse("--quiet=yes", &config, err, sizeof(err)), -EINVAL);
+    cr_expect_eq(config_line("--quiet=yes", &config, err, sizeof(err)), -EINVAL);
     cr_expect(strstr(err, "takes no value"), "%s", err);
 }
 
@@ -392,9 +355,9 @@ Test(config, help_and_version_ask_for_nothing_else)
     struct spw_config config;
     char err[512];
 
-    cr_expect_eq(parse("--help --shm-dir /nowhere", &config, err, sizeof(err)), 0);
+    cr_expect_eq(config_line("--help --shm-dir /nowhere", &config, err, sizeof(err)), 0);
     cr_expect_eq(config.action, SPW_CONFIG_HELP);
-    cr_expect_eq(parse("--version", &config, err, sizeof(err)), 0);
+    cr_expect_eq(config_line("--version", &config, err, sizeof(err)), 0);
     cr_expect_eq(config.action, SPW_CONFIG_VERSION);
 }
 
@@ -403,9 +366,9 @@ Test(config, a_flag_beats_the_file_and_the_file_the_default)
     struct spw_config config;
     char err[512];
 
-    cr_assert_eq(parse_file("# a pool\n[pool]\nworkers = 3 ; one a GPU\nchunk_bytes = 1 MiB\n"
-                            "quiet = yes\n[limits]\norphan = 2s\n",
-                            "--workers 5", &config, err, sizeof(err)),
+    cr_assert_eq(config_file("# a pool\n[pool]\nworkers = 3 ; one a GPU\nchunk_bytes = 1 MiB\n"
+                             "quiet = yes\n[limits]\norphan = 2s\n",
+                             "--workers 5", &config, err, sizeof(err)),
                  0, "%s", err);
     cr_expect_eq(config.workers, 5);
     cr_expect_eq(config.chunk_bytes, 1048576);
@@ -448,7 +411,7 @@ ParameterizedTest(struct bad_file *param, config, mistakes_in_the_file_are_error
     struct spw_config config;
     char err[512] = "";
 
-    cr_expect_eq(parse_file(param->text, "", &config, err, sizeof(err)), -EINVAL, "%s",
+    cr_expect_eq(config_file(param->text, "", &config, err, sizeof(err)), -EINVAL, "%s",
                  param->text);
     cr_expect(strstr(err, param->message), "got \"%s\", want \"%s\"", err, param->message);
 }
@@ -458,7 +421,7 @@ Test(config, a_flag_does_not_hide_a_mistake_in_the_file)
     struct spw_config config;
     char err[512];
 
-    cr_expect_eq(parse_file("[pool]\nworkers = 99\n", "--workers 2", &config, err, sizeof(err)),
+    cr_expect_eq(config_file("[pool]\nworkers = 99\n", "--workers 2", &config, err, sizeof(err)),
                  -EINVAL);
 }
 
@@ -468,7 +431,7 @@ Test(config, a_line_that_is_too_long_is_an_error_not_two_lines)
     struct spw_config config;
 
     memset(text + strlen(text), 'a', 3000);
-    cr_expect_eq(parse_file(text, "", &config, err, sizeof(err)), -EINVAL);
+    cr_expect_eq(config_file(text, "", &config, err, sizeof(err)), -EINVAL);
     cr_expect(strstr(err, ":2: the line is longer"), "%s", err);
 }
 
@@ -477,9 +440,9 @@ Test(config, a_missing_file_is_named)
     struct spw_config config;
     char err[512];
 
-    cr_expect_eq(parse("--config /nowhere/pool.conf", &config, err, sizeof(err)), -ENOENT);
+    cr_expect_eq(config_line("--config /nowhere/pool.conf", &config, err, sizeof(err)), -ENOENT);
     cr_expect(strstr(err, "/nowhere/pool.conf"), "%s", err);
-    cr_expect(parse("--config /tmp", &config, err, sizeof(err)) < 0);
+    cr_expect(config_line("--config /tmp", &config, err, sizeof(err)) < 0);
 }
 
 Test(config, options_that_contradict_each_other_are_both_named)
@@ -495,7 +458,8 @@ Test(config, options_that_contradict_each_other_are_both_named)
     char err[512];
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        cr_expect_eq(parse(cases[i][0], &config, err, sizeof(err)), -EINVAL, "%s", cases[i][0]);
+        cr_expect_eq(config_line(cases[i][0], &config, err, sizeof(err)), -EINVAL, "%s",
+                     cases[i][0]);
         cr_expect(strstr(err, cases[i][1]) && strstr(err, cases[i][2]), "%s", err);
     }
 }
@@ -505,18 +469,18 @@ Test(config, the_mode_follows_group_and_world)
     struct spw_config config;
     char err[512];
 
-    cr_assert_eq(parse("--group root", &config, err, sizeof(err)), 0, "%s", err);
+    cr_assert_eq(config_line("--group root", &config, err, sizeof(err)), 0, "%s", err);
     cr_expect_eq(config.gid, 0);
     cr_expect_eq(config.mode, 0660);
-    cr_assert_eq(parse("--group 12345", &config, err, sizeof(err)), 0, "%s", err);
+    cr_assert_eq(config_line("--group 12345", &config, err, sizeof(err)), 0, "%s", err);
     cr_expect_eq(config.gid, 12345);
-    cr_assert_eq(parse("--mode 0666 --allow-world", &config, err, sizeof(err)), 0, "%s", err);
+    cr_assert_eq(config_line("--mode 0666 --allow-world", &config, err, sizeof(err)), 0, "%s", err);
     cr_expect_eq(config.mode, 0666);
-    cr_expect_eq(parse("--group no-such-group", &config, err, sizeof(err)), -EINVAL);
+    cr_expect_eq(config_line("--group no-such-group", &config, err, sizeof(err)), -EINVAL);
     cr_expect(strstr(err, "no-such-group"), "%s", err);
-    cr_expect_eq(parse("--mode 0400", &config, err, sizeof(err)), -EINVAL);
-    cr_expect_eq(parse("--mode 0662", &config, err, sizeof(err)), -EINVAL);
-    cr_expect_eq(parse("--mode 0999", &config, err, sizeof(err)), -EINVAL);
+    cr_expect_eq(config_line("--mode 0400", &config, err, sizeof(err)), -EINVAL);
+    cr_expect_eq(config_line("--mode 0662", &config, err, sizeof(err)), -EINVAL);
+    cr_expect_eq(config_line("--mode 0999", &config, err, sizeof(err)), -EINVAL);
 }
 
 static char *printed(const struct spw_config *config)
@@ -535,14 +499,15 @@ Test(config, what_is_printed_can_be_read_back)
     struct spw_config config, again;
     char err[512], *text;
 
-    cr_assert_eq(parse("--workers 4 --capacity-chunks 1024 --chunk-bytes 16MiB --store-rate 2GB/s",
-                       &config, err, sizeof(err)),
-                 0);
+    cr_assert_eq(
+        config_line("--workers 4 --capacity-chunks 1024 --chunk-bytes 16MiB --store-rate 2GB/s",
+                    &config, err, sizeof(err)),
+        0);
     text = printed(&config);
     cr_expect(strstr(text, "[pool]\n"), "%s", text);
     cr_expect(strstr(text, "; flag"), "%s", text);
     cr_expect(strstr(text, "16GiB of payload a worker, 64GiB in all on this host"), "%s", text);
-    cr_assert_eq(parse_file(text, "", &again, err, sizeof(err)), 0, "%s\n%s", err, text);
+    cr_assert_eq(config_file(text, "", &again, err, sizeof(err)), 0, "%s\n%s", err, text);
     cr_expect_eq(again.workers, 4);
     cr_expect_eq(again.mode, config.mode);
     cr_expect_eq(again.store_rate, 2000000000);
@@ -557,7 +522,7 @@ Test(config, help_lists_every_option)
     size_t bytes;
     FILE *out = open_memstream(&text, &bytes);
 
-    cr_assert_eq(parse("--help", &config, err, sizeof(err)), 0);
+    cr_assert_eq(config_line("--help", &config, err, sizeof(err)), 0);
     spw_config_help(&config, out);
     fclose(out);
     for (size_t i = 0; i < config.options.count; i++) {

@@ -7,48 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "tests/support/config_line.h"
+
 TestSuite(config_place, .timeout = 20);
-
-#define ARGS_MAX 12
-
-/* Parse what "a b c" stands for as a command line; no quoting. */
-static int parse(const char *line, struct spw_config *config, char *err, size_t err_bytes)
-{
-    char words[1024];
-    char *argv[ARGS_MAX + 2] = {(char *)"spillwayd"};
-    int argc = 1;
-
-    snprintf(words, sizeof(words), "%s", line);
-    for (char *word = strtok(words, " "); word && argc <= ARGS_MAX; word = strtok(NULL, " "))
-        argv[argc++] = word;
-    return spw_config_parse(argc, argv, config, err, err_bytes);
-}
-
-/* A file in the test's own temporary directory; the caller unlinks it. */
-static void write_file(char path[32], const char *text)
-{
-    int fd;
-    size_t len = strlen(text);
-
-    snprintf(path, 32, "/tmp/spw-config-XXXXXX");
-    fd = mkstemp(path);
-    cr_assert(fd >= 0);
-    cr_assert_eq(write(fd, text, len), (ssize_t)len);
-    close(fd);
-}
-
-static int parse_file(const char *text, const char *flags, struct spw_config *config, char *err,
-                      size_t err_bytes)
-{
-    char path[32], line[256];
-    int rc;
-
-    write_file(path, text);
-    snprintf(line, sizeof(line), "--config %s %s", path, flags);
-    rc = parse(line, config, err, err_bytes);
-    unlink(path);
-    return rc;
-}
 
 #define GPU_A "GPU-aaaaaaaa-0000-0000-0000-000000000001"
 
@@ -57,12 +18,13 @@ Test(config_place, CU_7_gpus_are_named_by_uuid_address_or_ordinal_one_a_worker)
     struct spw_config config;
     char err[512], which[48];
 
-    cr_assert_eq(parse("--workers 3 --gpu " GPU_A ",0000:3b:00.0,2", &config, err, sizeof err), 0,
-                 "%s", err);
+    cr_assert_eq(
+        config_line("--workers 3 --gpu " GPU_A ",0000:3b:00.0,2", &config, err, sizeof err), 0,
+        "%s", err);
     cr_expect_str_eq(spw_config_gpu(&config, 0, which), GPU_A);
     cr_expect_str_eq(spw_config_gpu(&config, 1, which), "0000:3b:00.0");
     cr_expect_str_eq(spw_config_gpu(&config, 2, which), "2");
-    cr_assert_eq(parse("--workers 3", &config, err, sizeof err), 0);
+    cr_assert_eq(config_line("--workers 3", &config, err, sizeof err), 0);
     cr_expect_str_eq(spw_config_gpu(&config, 2, which), "2");
 }
 
@@ -89,7 +51,8 @@ Test(config_place, CU_7_lists_of_workers_are_checked_as_a_whole)
     char err[512];
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        cr_expect_eq(parse(cases[i][0], &config, err, sizeof err), -EINVAL, "%s", cases[i][0]);
+        cr_expect_eq(config_line(cases[i][0], &config, err, sizeof err), -EINVAL, "%s",
+                     cases[i][0]);
         cr_expect(strstr(err, cases[i][1]) && strstr(err, cases[i][2]), "%s: %s", cases[i][0], err);
     }
 }
@@ -101,10 +64,11 @@ Test(config_place, places_are_read_worker_by_worker)
     char err[512];
     uint32_t node;
 
-    cr_assert_eq(parse("--workers 3 --gpu-node 1,auto,12 --worker-cpus 0-3,8/auto/5 --exclude-cpus "
-                       "7,9 --placement strict",
-                       &config, err, sizeof err),
-                 0, "%s", err);
+    cr_assert_eq(
+        config_line("--workers 3 --gpu-node 1,auto,12 --worker-cpus 0-3,8/auto/5 --exclude-cpus "
+                    "7,9 --placement strict",
+                    &config, err, sizeof err),
+        0, "%s", err);
     cr_expect(spw_config_gpu_node(&config, 0, &node) && node == 1);
     cr_expect(!spw_config_gpu_node(&config, 1, &node));
     cr_expect(spw_config_gpu_node(&config, 2, &node) && node == 12);
@@ -114,7 +78,7 @@ Test(config_place, places_are_read_worker_by_worker)
     set = spw_config_exclude_cpus(&config);
     cr_expect_eq(set.word[0], 0x280);
     cr_expect_eq(config.placement, SPW_PLACEMENT_STRICT);
-    cr_assert_eq(parse("", &config, err, sizeof err), 0);
+    cr_assert_eq(config_line("", &config, err, sizeof err), 0);
     cr_expect(!spw_config_gpu_node(&config, 0, &node) && !spw_config_worker_cpus(&config, 0, &set));
 }
 
@@ -132,9 +96,9 @@ Test(config_place, CU_7_thirty_two_uuids_go_through_a_file)
     FILE *out = fmemopen(text, sizeof text, "w");
     spw_config_print(&config, out);
     fclose(out);
-    write_file(path, text);
+    config_write(path, text);
     snprintf(flag, sizeof flag, "--config %s", path);
-    cr_assert_eq(parse(flag, &again, err, sizeof err), 0, "%s", err);
+    cr_assert_eq(config_line(flag, &again, err, sizeof err), 0, "%s", err);
     unlink(path);
     cr_expect_str_eq(again.gpu, list);
     cr_expect_eq(again.workers, 32);
@@ -147,13 +111,14 @@ Test(config_place, long_values_in_a_file_lose_their_blanks_and_comments)
 
     for (unsigned n = 2; n < 140; n += 2)
         snprintf(text + strlen(text), sizeof text - strlen(text), ",%u", n);
-    cr_expect_eq(parse_file(strcat(text, "  ; none of these\n# and a comment that is longer than "
-                                         "any buffer, which says = nothing at all, and goes on and "
-                                         "on and on and on and on and on and on and on and on and "
-                                         "on and on and on and on and on and on and on\n"
-                                         "placement = strict\n"),
-                            "", &config, err, sizeof err),
-                 0, "%s", err);
+    cr_expect_eq(
+        config_file(strcat(text, "  ; none of these\n# and a comment that is longer than "
+                                 "any buffer, which says = nothing at all, and goes on and "
+                                 "on and on and on and on and on and on and on and on and "
+                                 "on and on and on and on and on and on and on\n"
+                                 "placement = strict\n"),
+                    "", &config, err, sizeof err),
+        0, "%s", err);
     cr_expect_eq(config.exclude_cpus[strlen(config.exclude_cpus) - 1], '8');
     cr_expect_eq(config.placement, SPW_PLACEMENT_STRICT);
 }
@@ -162,14 +127,14 @@ Test(config_place, workers_inside_engines_are_some_of_the_workers)
 {
     struct spw_config config;
     char err[512];
-    cr_assert_eq(parse("--workers 4 --inside 0,2-3", &config, err, sizeof err), 0, "%s", err);
+    cr_assert_eq(config_line("--workers 4 --inside 0,2-3", &config, err, sizeof err), 0, "%s", err);
     struct spw_set set = spw_config_inside(&config);
     cr_expect(spw_set_has(&set, 0) && !spw_set_has(&set, 1) && spw_set_has(&set, 3));
-    cr_assert_eq(parse("--workers 4", &config, err, sizeof err), 0);
+    cr_assert_eq(config_line("--workers 4", &config, err, sizeof err), 0);
     set = spw_config_inside(&config);
     cr_expect(spw_set_is_empty(&set));
-    cr_expect_eq(parse("--workers 4 --inside 4", &config, err, sizeof err), -EINVAL);
+    cr_expect_eq(config_line("--workers 4 --inside 4", &config, err, sizeof err), -EINVAL);
     cr_expect(strstr(err, "names worker 4, --workers (4) has 0 to 3"), "%s", err);
-    cr_expect_eq(parse("--inside all", &config, err, sizeof err), -EINVAL);
+    cr_expect_eq(config_line("--inside all", &config, err, sizeof err), -EINVAL);
     cr_expect(strstr(err, "\"all\" is not workers like 0-1,3"), "%s", err);
 }

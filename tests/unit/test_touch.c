@@ -10,6 +10,7 @@
 
 #include "shm/atomic.h"
 #include "shm/base.h"
+#include "shm/huge.h"
 
 TestSuite(touch, .timeout = 20);
 
@@ -29,24 +30,9 @@ static int make_file(uint64_t bytes)
     return fd;
 }
 
-/* KiB of the mapping at @start that this process has in its page tables. */
 static uint64_t resident_kib(const void *start)
 {
-    char line[512];
-    uint64_t kib = 0;
-    bool ours = false;
-    FILE *file = fopen("/proc/self/smaps", "re");
-    while (file && fgets(line, sizeof line, file)) {
-        char *end;
-        uintptr_t from = (uintptr_t)strtoull(line, &end, 16);
-        if (*end == '-')
-            ours = from == (uintptr_t)start;
-        else if (ours && strncmp(line, "Rss:", 4) == 0)
-            kib = strtoull(line + 4, NULL, 10);
-    }
-    if (file)
-        fclose(file);
-    return kib;
+    return spw_mapping_bytes(start, "Rss") / 1024;
 }
 
 Test(touch, every_page_is_there_and_holds_what_it_held)
