@@ -177,6 +177,24 @@ static void cuda_kv_close(struct spw_copier *copier, uint32_t client)
     count_handles(copier);
 }
 
+/* Which ways failed the trials of what was just registered, for display. */
+static void tell_failed(struct spw_copier *copier, const struct spw_kv *kv)
+{
+    uint32_t failed = 0;
+    uint64_t code = 0;
+    for (uint32_t g = 0; g < SPW_GROUP_COUNT_MAX; g++) {
+        code = failed == 0 ? kv->group[g].code : code;
+        failed |= kv->group[g].failed;
+    }
+    if (failed == 0 || !copier->config.record)
+        return;
+    spw_atomic64 *flags = &copier->config.record->flags;
+    uint64_t before = spw_load_relaxed(flags);
+    if (before >> SPW_GPU_CODE_SHIFT == 0)
+        before |= code << SPW_GPU_CODE_SHIFT;
+    spw_store_relaxed(flags, before | failed);
+}
+
 static int cuda_kv_open(struct spw_copier *copier, uint32_t client,
                         const struct spw_kv_record *record, struct spw_kv_shape *out_shape,
                         struct spw_error *err)
@@ -193,8 +211,10 @@ static int cuda_kv_open(struct spw_copier *copier, uint32_t client,
         copier->mover.gpu->driver.StreamQuery(copier->trials) != CUDA_SUCCESS)
         copier->lost = true;
     count_handles(copier);
-    if (status == 0)
+    if (status == 0) {
         *out_shape = kv->shape;
+        tell_failed(copier, kv);
+    }
     return status;
 }
 
@@ -287,11 +307,10 @@ static CUresult open_streams(struct spw_copier *copier)
 
 static void tell(const struct spw_copier *copier)
 {
-    const struct spw_driver *driver = &copier->mover.gpu->driver;
     struct spw_gpu_record *record = copier->config.record;
     if (!record)
         return;
-    bool batch = driver->MemcpyBatchAsync || driver->MemcpyBatchAsync_12;
+    bool batch = spw_mover_has_batch(&copier->mover);
     /* relaxed: for display */
     spw_store_relaxed(&record->kernel_below_bytes, copier->mover.kernel_below_bytes);
     spw_store_relaxed(&record->flags, (batch ? SPW_GPU_BATCH : 0) |

@@ -13,7 +13,9 @@ struct spw_kv_group {
     uint32_t planes;
     uint32_t vector_bytes;
     CUdeviceptr planes_there; /* 0: no kernel for this group                        */
-    bool one_by_one;          /* a call a piece: a batch of them has failed its trial */
+    bool one_by_one;          /* a call a piece                                     */
+    uint32_t failed;          /* ways whose trial failed: SPW_GPU_BATCH_FAILED, ..._KERNEL_... */
+    CUresult code;            /* of the first of them; CUDA_SUCCESS: other bytes    */
 };
 
 enum spw_kv_phase { SPW_KV_NONE, SPW_KV_MAPPING, SPW_KV_FENCES, SPW_KV_TRYING, SPW_KV_OPEN };

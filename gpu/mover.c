@@ -78,6 +78,12 @@ int spw_mover_room(struct spw_mover *mover, uint32_t planes)
     return 0;
 }
 
+bool spw_mover_has_batch(const struct spw_mover *mover)
+{
+    const struct spw_driver *driver = &mover->gpu->driver;
+    return driver->MemcpyBatchAsync || driver->MemcpyBatchAsync_12;
+}
+
 bool spw_mover_takes_kernel(const struct spw_mover *mover, const struct spw_plane *plane,
                             uint32_t planes)
 {
@@ -144,12 +150,11 @@ static CUresult copy_batch(struct spw_mover *mover, const struct spw_move *move,
 CUresult spw_mover_queue(struct spw_mover *mover, const struct spw_move *move, bool kernel,
                          CUstream stream)
 {
-    const struct spw_driver *driver = &mover->gpu->driver;
     if (kernel && move->pinned)
         return launch(mover, move, stream);
     uint32_t pieces =
         spw_pieces_expand(move->plane, move->planes, move->blocks, move->count, mover->piece);
-    bool batch = (driver->MemcpyBatchAsync || driver->MemcpyBatchAsync_12) && !move->one_by_one;
-    return batch && move->pinned && pieces > 1 ? copy_batch(mover, move, pieces, stream)
-                                               : copy_each(mover, move, pieces, stream);
+    bool batch = move->pinned && !move->one_by_one && spw_mover_has_batch(mover);
+    return batch && pieces > 1 ? copy_batch(mover, move, pieces, stream)
+                               : copy_each(mover, move, pieces, stream);
 }

@@ -41,6 +41,8 @@ int spw_mover_init(struct spw_mover *mover, struct spw_gpu *gpu, uint32_t kernel
 void spw_mover_fini(struct spw_mover *mover);
 /** Make room for chunks of @planes planes. 0 or -ENOMEM. */
 int spw_mover_room(struct spw_mover *mover, uint32_t planes);
+/** Has the driver a call for many pieces? */
+bool spw_mover_has_batch(const struct spw_mover *mover);
 /** Would the pieces of these planes go by the kernel? */
 bool spw_mover_takes_kernel(const struct spw_mover *mover, const struct spw_plane *plane,
                             uint32_t planes);

@@ -20,7 +20,7 @@ struct trial {
     uint32_t count;
     uint64_t bytes;
     void *start;
-    bool registered;
+    CUresult registered; /* CUDA_SUCCESS, or why it isn't: a call a piece does without */
 };
 
 static int refuse(const struct trial *trial, CUresult result, struct spw_error *err)
@@ -29,7 +29,7 @@ static int refuse(const struct trial *trial, CUresult result, struct spw_error *
                     spw_driver_word(&trial->mover->gpu->driver, result));
 }
 
-static CUresult trial_open(struct trial *trial, uint64_t block_bytes, uint32_t blocks)
+static int trial_open(struct trial *trial, uint64_t block_bytes, uint32_t blocks)
 {
     trial->count = blocks < TRIAL_BLOCKS ? blocks : TRIAL_BLOCKS;
     trial->blocks[0] = blocks - 1;
@@ -37,22 +37,21 @@ static CUresult trial_open(struct trial *trial, uint64_t block_bytes, uint32_t b
     uint64_t bytes = spw_align_up(trial->bytes, 4096);
     trial->start = aligned_alloc(4096, 4 * bytes);
     if (!trial->start)
-        return CUDA_ERROR_OUT_OF_MEMORY;
+        return -ENOMEM;
     trial->old = trial->start;
     trial->pattern = trial->old + bytes;
     trial->got = trial->pattern + bytes;
     trial->blocks_seen = (uint32_t *)(trial->got + bytes);
     /* this process's own and small: no turn (gpu/pin.h) */
-    CUresult result = trial->mover->gpu->driver.MemHostRegister(trial->start, 4 * bytes, 0);
-    trial->registered = result == CUDA_SUCCESS;
+    trial->registered = trial->mover->gpu->driver.MemHostRegister(trial->start, 4 * bytes, 0);
     for (uint64_t i = 0; i < trial->bytes; i++)
         trial->pattern[i] = (uint8_t)(i * 31 + i / 251 + 7);
-    return result;
+    return 0;
 }
 
 static void trial_close(struct trial *trial)
 {
-    if (trial->registered)
+    if (trial->start && trial->registered == CUDA_SUCCESS)
         trial->mover->gpu->driver.MemHostUnregister(trial->start);
     free(trial->start);
 }
@@ -105,31 +104,38 @@ static int try_each(const struct trial *trial, struct spw_error *err)
     return equal ? 0 : spw_fail(err, -EIO, " came back with other bytes");
 }
 
-/* May be left out: *out_good. Refused only where what was there can't be put back. */
-static int try_better(const struct trial *trial, enum way way, bool *out_good,
-                      struct spw_error *err)
+/* Work or be left out. Refused only where what was there can't be put back. */
+static int try_better(const struct trial *trial, enum way way, uint32_t failed,
+                      struct spw_kv_group *group, struct spw_error *err)
 {
-    CUresult result_of_way = CUDA_SUCCESS;
+    CUresult of_way = trial->registered, result = CUDA_SUCCESS;
     bool equal = false;
-    CUresult result = try_way(trial, way, &result_of_way, &equal);
-    *out_good = result_of_way == CUDA_SUCCESS && equal;
-    return result == CUDA_SUCCESS ? 0 : refuse(trial, result, err);
+    if (of_way == CUDA_SUCCESS)
+        result = try_way(trial, way, &of_way, &equal);
+    if (result != CUDA_SUCCESS)
+        return refuse(trial, result, err);
+    if (of_way == CUDA_SUCCESS && equal)
+        return 0;
+    group->code = group->failed ? group->code : of_way;
+    group->failed |= failed;
+    return 0;
 }
 
 int spw_trial(struct spw_kv_group *group, uint64_t block_bytes, uint32_t blocks,
               struct spw_mover *mover, CUstream stream, struct spw_error *err)
 {
     struct trial trial = {.mover = mover, .group = group, .stream = stream};
-    CUresult result = trial_open(&trial, block_bytes, blocks);
-    bool batch = false, kernel = false;
-    int status = result == CUDA_SUCCESS ? try_each(&trial, err) : refuse(&trial, result, err);
-    if (status == 0)
-        status = try_better(&trial, BATCH, &batch, err);
+    int status = trial_open(&trial, block_bytes, blocks);
+    if (status < 0)
+        return spw_fail(err, status, ": no memory");
+    status = try_each(&trial, err);
+    if (status == 0 && spw_mover_has_batch(mover))
+        status = try_better(&trial, BATCH, SPW_GPU_BATCH_FAILED, group, err);
     if (status == 0 && group->planes_there)
-        status = try_better(&trial, KERNEL, &kernel, err);
+        status = try_better(&trial, KERNEL, SPW_GPU_KERNEL_FAILED, group, err);
     trial_close(&trial);
-    group->one_by_one = !batch;
-    if (group->planes_there && !kernel) {
+    group->one_by_one = (group->failed & SPW_GPU_BATCH_FAILED) != 0;
+    if (group->failed & SPW_GPU_KERNEL_FAILED) {
         mover->gpu->driver.MemFree(group->planes_there);
         group->planes_there = 0;
     }

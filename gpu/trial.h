@@ -8,8 +8,9 @@
 #include "gpu/kv.h"
 
 /**
- * Try @group of @blocks blocks, @block_bytes each in all its planes. A kernel or a batch call that fails or moves
- * other bytes is left out from then on; a call a piece must work.
+ * Try @group of @blocks blocks, @block_bytes each in all its planes. A kernel or a batch call that fails or
+ * moves other bytes is left out from then on, and so are both where host memory can't be registered, which
+ * @group says; a call a piece must work.
  *
  * @stream  one that nothing else runs on
  *

@@ -285,8 +285,15 @@ struct spw_gpu_record {
 };
 SPW_LAYOUT_SIZE(struct spw_gpu_record, 128);
 
-/* What the driver has and was seen to work. */
-enum spw_gpu_flag { SPW_GPU_BATCH = 1, SPW_GPU_KERNEL = 2 };
+/* Ways to copy that the driver has, and which of them failed a registration's trial since the worker began:
+ * there, copies go another way. Bits 32 and up: the driver's code of the first failure, 0 = other bytes. */
+enum spw_gpu_flag {
+    SPW_GPU_BATCH = 1,
+    SPW_GPU_KERNEL = 2,
+    SPW_GPU_BATCH_FAILED = 4,
+    SPW_GPU_KERNEL_FAILED = 8
+};
+#define SPW_GPU_CODE_SHIFT 32
 
 #define SPW_GPU_TEXT_WORDS 32u
 

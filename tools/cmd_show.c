@@ -11,6 +11,7 @@
 
 #include "shm/alive.h"
 #include "tier/layout.h"
+#include "tools/gpu_words.h"
 #include "tools/look.h"
 #include "tools/show.h"
 
@@ -200,6 +201,17 @@ static void warn_of_lost_gpus(uint32_t workers, struct spw_show_view *out)
             lost, workers, first);
 }
 
+static void warn_of_trials(const struct spw_pool *pool, struct spw_show_view *out)
+{
+    char text[SPW_GPU_WORDS_BYTES];
+    for (uint32_t k = 0; k < pool->geometry.workers; k++) {
+        if (spw_gpu_words_failed(pool->feed[k], text)[0] == '\0')
+            continue;
+        snprintf(out->warning[out->warnings++], SPW_SHOW_TEXT_BYTES, "worker %u: %.160s", k, text);
+        return; /* others are likely of the same driver; each is shown among the workers */
+    }
+}
+
 static void gather(const struct spw_pool *pool, struct spw_show_view *out)
 {
     out->daemon_alive = spw_lock_held(pool->lock_fd, SPW_LOCK_DAEMON) == 1;
@@ -214,6 +226,7 @@ static void gather(const struct spw_pool *pool, struct spw_show_view *out)
     spw_tiers_read(pool, &out->tiers);
     gather_totals(pool, out);
     warn_of_lost_gpus(pool->geometry.workers, out);
+    warn_of_trials(pool, out);
 }
 
 static int status_of(const struct spw_pool *pool, const struct spw_show_view *view)

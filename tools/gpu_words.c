@@ -26,3 +26,21 @@ const char *spw_gpu_words_text(const struct spw_feed_head *feed, char out[SPW_GP
 {
     return spw_text_load(feed->gpu_text, SPW_GPU_TEXT_WORDS, out);
 }
+
+const char *spw_gpu_words_failed(const struct spw_feed_head *feed, char out[SPW_GPU_WORDS_BYTES])
+{
+    uint64_t flags = spw_load_relaxed(&feed->gpu.flags); /* for display */
+    bool batch = flags & SPW_GPU_BATCH_FAILED, kernel = flags & SPW_GPU_KERNEL_FAILED;
+    unsigned code = (unsigned)(flags >> SPW_GPU_CODE_SHIFT);
+    char why[32] = "other bytes came back";
+    if (code)
+        snprintf(why, sizeof why, "CUDA error %u", code);
+    out[0] = '\0';
+    if (batch || kernel)
+        snprintf(out, SPW_GPU_WORDS_BYTES, "%s failed the trial of a registration (%s): %s",
+                 !kernel ? "copies by one call"
+                 : batch ? "copies by one call and by the kernel"
+                         : "copies by the kernel",
+                 why, batch ? "they go by a call a piece" : "they go by one call");
+    return out;
+}

@@ -12,6 +12,8 @@
  * @out. */
 const char *spw_gpu_words_name(const struct spw_feed_head *feed, uint32_t k,
                                char out[SPW_GPU_NAME_BYTES]);
+/** Which ways to copy failed a registration's trial, "" for none; returns @out. */
+const char *spw_gpu_words_failed(const struct spw_feed_head *feed, char out[SPW_GPU_WORDS_BYTES]);
 /** Why it works otherwise than asked for, "" for no reason; returns @out. */
 const char *spw_gpu_words_text(const struct spw_feed_head *feed, char out[SPW_GPU_WORDS_BYTES]);
 

@@ -24,12 +24,6 @@ static const char *pin_word(uint64_t state)
     return word(words, 4, state);
 }
 
-static const char *bind_word(uint64_t state)
-{
-    static const char *const words[] = {"none", "done", "denied", "elsewhere", "interleaved"};
-    return word(words, 5, state);
-}
-
 static uint64_t get(const spw_atomic64 *at)
 {
     return spw_load_relaxed(at);
@@ -60,6 +54,8 @@ static void print_one(uint32_t k, const struct spw_feed_head *feed)
            is_gpu(feed) ? spw_gpu_words_name(feed, k, name) : "-");
     if (spw_gpu_words_text(feed, text)[0])
         printf("%6s %s\n", "", text);
+    if (spw_gpu_words_failed(feed, text)[0])
+        printf("%6s %s\n", "", text);
 }
 
 void spw_show_gpu_text(const struct spw_pool *pool)
@@ -76,18 +72,12 @@ void spw_show_gpu_text(const struct spw_pool *pool)
         print_one(k, pool->feed[k]);
 }
 
-static json_t *node_json(uint64_t node)
-{
-    return node ? json_integer((json_int_t)node - 1) : json_null();
-}
-
 static json_t *identity_json(const struct spw_gpu_record *gpu)
 {
     uint64_t half[2] = {get(&gpu->uuid[0]), get(&gpu->uuid[1])};
     char uuid[SPW_GPU_UUID_TEXT], bus[SPW_GPU_BUS_TEXT];
     uint8_t bytes[16];
-    for (uint32_t i = 0; i < 16; i++)
-        bytes[i] = (uint8_t)(half[i / 8] >> (56 - 8 * (i % 8)));
+    spw_gpu_uuid_of_words(half, bytes);
     spw_gpu_uuid_print(bytes, uuid);
     spw_gpu_bus_print(get(&gpu->bus), bus);
     return json_pack("{s:s, s:s}", "uuid", uuid, "bus", bus);
@@ -98,20 +88,17 @@ json_t *spw_show_gpu_json(const struct spw_pool *pool, uint32_t k)
     const struct spw_feed_head *feed = pool->feed[k];
     const struct spw_gpu_record *gpu = &feed->gpu;
     char text[SPW_GPU_WORDS_BYTES];
-    bool far = get(&gpu->near_permille) == SPW_NEAR_UNKNOWN;
+    uint64_t flags = get(&gpu->flags);
     json_t *out = json_pack(
-        "{s:s, s:o, s:s, s:I, s:I, s:I, s:o, s:o, s:o, s:I, s:s, s:s, s:I, s:b, s:b}", "copier",
+        "{s:s, s:o, s:s, s:I, s:I, s:I, s:I, s:b, s:b, s:b, s:b, s:I}", "copier",
         kind_word(get(&gpu->kind)), "gpu", is_gpu(feed) ? identity_json(gpu) : json_null(),
         "pin_state", pin_word(get(&gpu->pin_state)), "pinned_bytes",
         (json_int_t)get(&gpu->pinned_bytes), "pin_total_bytes",
         (json_int_t)get(&gpu->pin_total_bytes), "handles_open", (json_int_t)get(&gpu->handles_open),
-        "node", node_json(get(&gpu->node)), "memory_node", node_json(get(&gpu->memory_node)),
-        "near_permille", far ? json_null() : json_integer((json_int_t)get(&gpu->near_permille)),
-        "cpus", (json_int_t)get(&gpu->cpus), "cpu_bind", bind_word(get(&gpu->cpu_bind)),
-        "memory_bind", bind_word(get(&gpu->memory_bind)), "kernel_below_bytes",
-        (json_int_t)get(&gpu->kernel_below_bytes), "batched",
-        (get(&gpu->flags) & SPW_GPU_BATCH) != 0, "kernel",
-        (get(&gpu->flags) & SPW_GPU_KERNEL) != 0);
+        "kernel_below_bytes", (json_int_t)get(&gpu->kernel_below_bytes), "batched",
+        (flags & SPW_GPU_BATCH) != 0, "kernel", (flags & SPW_GPU_KERNEL) != 0, "batch_failed",
+        (flags & SPW_GPU_BATCH_FAILED) != 0, "kernel_failed", (flags & SPW_GPU_KERNEL_FAILED) != 0,
+        "trial_error", (json_int_t)(flags >> SPW_GPU_CODE_SHIFT));
     json_t *words = json_string(spw_gpu_words_text(feed, text));
     json_object_set_new(out, "text", words ? words : json_null()); /* a worker's bytes: any */
     return out;

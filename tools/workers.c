@@ -229,6 +229,20 @@ static void watch_pinning(struct spw_workers *workers)
             workers->denied = true;
 }
 
+/* Once a worker, however often it is started. */
+static void watch_trials(struct spw_workers *workers)
+{
+    char name[SPW_GPU_NAME_BYTES], text[SPW_GPU_WORDS_BYTES];
+    for (uint32_t k = 0; k < workers->pool->geometry.workers; k++) {
+        struct spw_worker_process *worker = &workers->worker[k];
+        const struct spw_feed_head *feed = workers->pool->feed[k];
+        if (!worker->up || worker->told_failed || spw_gpu_words_failed(feed, text)[0] == '\0')
+            continue;
+        worker->told_failed = true;
+        spw_log(SPW_LOG_WARNING, "%s: %s", spw_gpu_words_name(feed, k, name), text);
+    }
+}
+
 static void watch_places(struct spw_workers *workers)
 {
     for (uint32_t k = 0; k < workers->pool->geometry.workers; k++)
@@ -284,6 +298,7 @@ bool spw_workers_tend(struct spw_workers *workers)
     restart_due(workers);
     watch_pinning(workers);
     watch_places(workers);
+    watch_trials(workers);
     return watch_below(workers);
 }
 

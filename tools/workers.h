@@ -29,6 +29,7 @@ struct spw_worker_process {
     uint64_t backoff_ns;
     bool up;
     bool given_up; /* its GPU failed too often */
+    bool told_failed; /* that a way to copy failed its trial */
     struct spw_gpu_faults faults;
     struct spw_below_watch below;
     struct spw_pin_watch pin;

@@ -71,10 +71,20 @@ static void wait_for_event(CUstream stream, const struct fake_op *op)
     }
 }
 
+/* Until somebody destroys the stream. */
+static void stall(CUstream stream)
+{
+    while (!atomic_load(&stream->stop))
+        usleep(1000);
+    stream->dropped = true;
+}
+
 static void carry_out(CUstream stream, const struct fake_op *op)
 {
     if (stream->dropped || fake_poison() != CUDA_SUCCESS)
         return; /* records neither: what was before them has not happened */
+    if ((op->kind == FAKE_COPY || op->kind == FAKE_KERNEL) && fake_fault("stall") != CUDA_SUCCESS)
+        stall(stream);
     switch (op->kind) {
     case FAKE_COPY:
         copy(stream, op);
