@@ -60,7 +60,7 @@ int spw_worker_open(const struct spw_worker_config *config, struct spw_worker **
 /** One pass: everything that can be done now, nothing that waits. Returns the number of things
  * done; *out_due_ns = when the next pass is due at the latest (for tests and the loop). */
 uint32_t spw_worker_pass(struct spw_worker *worker, uint64_t *out_due_ns);
-/** Pass and sleep until *stop is not 0 (set by a signal handler), orphaned, or the copier is lost;
+/** Pass and sleep until *stop is not 0 (set by a signal handler or another thread), orphaned, or the copier is lost;
  * drains up to the limit. 0; -ETIMEDOUT: copies were still in flight at the limit; -ENODEV: the
  * copier is lost, all jobs have been answered. */
 int spw_worker_run(struct spw_worker *worker, const spw_atomic32 *stop);

@@ -3,7 +3,6 @@
 
 #include "shm/process.h"
 #include "tools/log.h"
-#include "tools/pages.h"
 
 void spw_worker_below_io(const struct spw_worker_below *below, struct spw_io_config *out)
 {
@@ -74,7 +73,6 @@ static int open_below(void *ctx, const struct spw_cold_listener *listener, void 
 {
     struct spw_worker_below *below = ctx;
     struct spw_io_handle io = {0};
-    spw_pages_use(below->config, below->pool, below->k); /* before any of it is registered */
     int status = open_engine(below, wake, wake_ctx, &io, err);
     if (status >= 0)
         status = open_store(below, io, listener, out_cold, err);

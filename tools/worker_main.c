@@ -6,6 +6,7 @@
 #include "tools/worker_main.h"
 
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -55,12 +56,11 @@ static int say_end(int status, uint32_t k, struct spw_error *err)
     return status;
 }
 
-/* Serve with what @copier is. 0 or a negative errno. */
+/* Serve with what @copier is. 0 or a negative errno; *out_worker is the caller's to close. */
 static int serve(const struct spw_config *config, struct spw_pool *pool, uint32_t k,
-                 const struct spw_worker_copier *copier, const spw_atomic32 *stop,
-                 struct spw_error *err)
+                 const struct spw_worker_copier *copier, struct spw_worker_below *below,
+                 const spw_atomic32 *stop, struct spw_worker **out_worker, struct spw_error *err)
 {
-    struct spw_worker *worker = NULL;
     struct spw_error why = {0};
     struct spw_worker_config worker_config = {
         .pool = pool,
@@ -81,41 +81,69 @@ static int serve(const struct spw_config *config, struct spw_pool *pool, uint32_
         .evict = config->evict == SPW_EVICT_FIFO ? SPW_EVICT_BY_AGE : SPW_EVICT_BY_USE,
         .now_ns = now_ns,
     };
-    struct spw_worker_below below = {.config = config, .pool = pool, .k = k};
-    spw_worker_below_use(&below, &worker_config);
+    spw_worker_below_use(below, &worker_config);
     uint64_t afresh = counted(pool, k, SPW_WORKER_afresh);
-    int status = spw_worker_open(&worker_config, &worker, &why);
+    int status = spw_worker_open(&worker_config, out_worker, &why);
     if (status)
         return spw_fail(err, status, "worker %u: %s", k, why.text);
-    if (!worker_config.open_cold)
-        spw_pages_use(config, pool, k);
     if (counted(pool, k, SPW_WORKER_afresh) != afresh)
         spw_log(SPW_LOG_WARNING,
                 "worker %u: its update ring made no sense: the shard is emptied and goes on", k);
-    status = say_end(spw_worker_run(worker, stop), k, err);
-    spw_worker_close(worker);
-    return status;
+    return say_end(spw_worker_run(*out_worker, stop), k, err);
 }
 
-/* With the lock held. Exit status. */
+/* What copies that didn't end may still use: nothing of it is closed or unmapped before this process
+ * ends. Kept reachable, for whoever looks for leaks. */
+struct left {
+    struct left *next;
+    struct spw_pool *pool;
+    struct spw_worker *worker;
+    struct spw_worker_copier copier;
+};
+
+static void leave(struct spw_pool *pool, struct spw_worker *worker,
+                  const struct spw_worker_copier *copier)
+{
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    static struct left *all;
+    struct left *left = malloc(sizeof *left);
+    if (!left)
+        return; /* as good, but for whoever looks for leaks */
+    *left = (struct left){.pool = pool, .worker = worker, .copier = *copier};
+    pthread_mutex_lock(&mutex);
+    left->next = all;
+    all = left;
+    pthread_mutex_unlock(&mutex);
+}
+
+/* With the lock held. Exit status; *out_left: the pool must stay as it is. */
 static int run(const struct spw_config *config, const struct spw_worker_which *which,
-               struct spw_pool *pool, const spw_atomic32 *stop, struct spw_error *err)
+               struct spw_pool *pool, const spw_atomic32 *stop, bool *out_left,
+               struct spw_error *err)
 {
     uint32_t k = which->k;
     struct spw_worker_copier copier;
+    struct spw_worker_below below = {.config = config, .pool = pool, .k = k};
+    struct spw_worker *worker = NULL;
     struct spw_error why = {0};
     spw_inside_enter(pool->feed[k], which->inside);
     take_place(which, pool);
+    spw_pages_use(config, pool, k); /* before any of it is registered */
     int status = spw_worker_copier_open(config, pool, k, &copier, &why);
     if (status) {
         spw_inside_leave(pool->feed[k]);
         spw_fail(err, status, "worker %u: %s", k, why.text);
         return config->copier == SPW_CONFIG_COPIER_HOST ? 1 : SPW_EXIT_GPU_LOST;
     }
-    status = serve(config, pool, k, &copier, stop, err);
-    spw_worker_copier_close(&copier);
-    if (status != -ETIMEDOUT) /* else copies may go on until this process is gone */
+    status = serve(config, pool, k, &copier, &below, stop, &worker, err);
+    *out_left = status == -ETIMEDOUT;
+    if (*out_left) {
+        leave(pool, worker, &copier);
+    } else {
+        spw_worker_close(worker);
+        spw_worker_copier_close(&copier);
         spw_inside_leave(pool->feed[k]);
+    }
     return status == -ENODEV ? SPW_EXIT_GPU_LOST : status ? 1 : 0;
 }
 
@@ -143,6 +171,7 @@ int spw_worker_main(const struct spw_config *config, const struct spw_worker_whi
     struct spw_pool_path path;
     struct spw_error why = {0};
     struct spw_pool *pool = calloc(1, sizeof *pool);
+    bool left = false;
     int result = 1;
     if (!pool) {
         spw_fail(err, -ENOMEM, "worker %u: out of memory", which->k);
@@ -156,7 +185,11 @@ int spw_worker_main(const struct spw_config *config, const struct spw_worker_whi
            a shard without a locked worker for one that nobody writes */
         result = spw_load_relaxed(&pool->ctl->phase) == SPW_POOL_CLOSED
                      ? 0
-                     : run(config, which, pool, stop, err);
+                     : run(config, which, pool, stop, &left, err);
+    if (left) {
+        spw_lock_drop(pool->lock_fd, SPW_LOCK_WORKER(which->k));
+        return result;
+    }
     spw_pool_detach(pool);
     free(pool);
     return result;

@@ -201,6 +201,14 @@ static int attach_new(const struct proc_pool *pool, enum spw_pool_role role, str
     return rc;
 }
 
+static void look_away(struct proc_pool *pool)
+{
+    if (pool->seen)
+        spw_pool_detach(pool->seen);
+    free(pool->seen);
+    pool->seen = NULL;
+}
+
 int proc_await(struct proc_pool *pool)
 {
     uint64_t until = proc_now_ms() + PROC_LIMIT_MS;
@@ -221,10 +229,12 @@ int proc_await(struct proc_pool *pool)
         spw_pool_detach(probe);
         rc = attach_new(pool, SPW_ROLE_TOOL, probe);
     }
-    if (rc == 0)
+    if (rc == 0) {
+        look_away(pool); /* from a pool before */
         pool->seen = probe;
-    else
+    } else {
         free(probe);
+    }
     return rc < 0 ? -ETIMEDOUT : rc;
 }
 
@@ -236,14 +246,6 @@ bool proc_start(struct proc_pool *pool, const struct proc_config *config)
     if (rc)
         fprintf(stderr, "the pool doesn't serve: %d\n", rc);
     return rc == 0;
-}
-
-static void look_away(struct proc_pool *pool)
-{
-    if (pool->seen)
-        spw_pool_detach(pool->seen);
-    free(pool->seen);
-    pool->seen = NULL;
 }
 
 int proc_stop(struct proc_pool *pool, int signal)

@@ -295,6 +295,37 @@ Test(process_inside, an_engine_that_hangs_is_named_and_not_killed)
     proc_close(&pool);
 }
 
+/* The host's copies are so slow that one never ends. */
+Test(process_inside, LC_9_copies_that_dont_end_keep_nobody_waiting_and_nothing_is_taken_from_them)
+{
+    struct proc_config config = {
+        .capacity = 32,
+        .store_rate = "10",
+        .more = {"--copier", "host", "--inside", "0", "--drain-limit", "200ms"}};
+    struct spw_completion done;
+    cr_assert(proc_start(&pool, &config));
+    struct engine first = spawn("0");
+    expect_answer(&first, "start\n", "up");
+    meet(1);
+    struct spw_request *request = actor_request(&actor, 1, 1, 0);
+    cr_assert_eq(actor_reserve(&actor, request, 0, 0, 1, &done), 0);
+    uint32_t block = 0;
+    cr_assert_eq(spw_run(actor.client, &done.ticket, &block, 1, 7), 0);
+    usleep(100000);
+    uint64_t begin = proc_now_ms();
+    expect_answer(&first, "stop\n", "stopped -16");
+    cr_expect_lt(proc_now_ms() - begin, 2000);
+    expect_refused(&first, -EBUSY, "is not gone yet");
+    struct engine second = spawn("0");
+    expect_refused(&second, -EBUSY, "is not gone yet");
+    kill_engine(&first);
+    expect_answer(&second, "start\n", "up");
+    spw_request_finish(request);
+    actor_close(&actor);
+    cr_expect_eq(leave(&second), 0);
+    finish();
+}
+
 Test(process_inside, a_new_daemon_goes_on_with_what_an_engines_thread_has_stored)
 {
     start(1, "0");
