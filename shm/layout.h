@@ -243,12 +243,12 @@ SPW_LAYOUT_SIZE(struct spw_tier_record, 64);
 
 #define SPW_TIER_TEXT_WORDS 32u
 
-/* Who copies for a worker, and where it runs. The daemon looks at pin_state and clients at uuid; all
- * else is for display. */
+/* Who copies for a worker, and where it runs. Clients look at uuid; the daemon at pin_state, bus, binds,
+ * near_permille and flags, for what it says, or ends a strict pool for; all else is for display. */
 enum spw_copier_kind { SPW_COPIER_UNKNOWN = 0, SPW_COPIER_HOST = 1, SPW_COPIER_CUDA = 2 };
 
 enum spw_pin_state {
-    SPW_PIN_NONE = 0,    /* a host copier needs none, or it is switched off           */
+    SPW_PIN_NONE = 0,    /* a host copier needs none, it is switched off, or the GPU is lost */
     SPW_PIN_RUNNING = 1, /* what is pinned is used already                            */
     SPW_PIN_DONE = 2,
     SPW_PIN_REFUSED = 3, /* nothing is pinned, gpu_text says why                      */
