@@ -4,9 +4,13 @@
 
 #include "shm/object.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define OPEN_MAX_FDS 256
@@ -123,6 +127,42 @@ int spw_lock_held(int fd, uint32_t byte)
     if (fcntl(fd, F_OFD_GETLK, &lock))
         return -errno;
     return lock.l_type != F_UNLCK;
+}
+
+int spw_lock_adopt(int fd)
+{
+    return registry_add(fd);
+}
+
+/* "lock:  1: OFDLCK  ADVISORY  WRITE -1 00:1b:4711 64 64": type, kind, mode, pid, file, first, last byte. */
+static bool shows_lock(int fd, uint32_t byte)
+{
+    char path[48], line[256];
+    unsigned long first, last;
+    bool found = false;
+    snprintf(path, sizeof path, "/proc/self/fdinfo/%d", fd);
+    FILE *file = fopen(path, "re");
+    while (file && !found && fgets(line, sizeof line, file))
+        found = sscanf(line, "lock: %*s OFDLCK %*s WRITE %*s %*s %lu %lu", &first, &last) == 2 &&
+                byte >= first && byte <= last;
+    if (file)
+        fclose(file);
+    return found;
+}
+
+bool spw_lock_is_own(int fd, uint32_t byte)
+{
+    struct stat wanted, st;
+    bool found = false;
+    DIR *folder = fstat(fd, &wanted) == 0 ? opendir("/proc/self/fd") : NULL;
+    for (struct dirent *entry; folder && !found && (entry = readdir(folder));) {
+        int other = atoi(entry->d_name);
+        found = entry->d_name[0] != '.' && fstat(other, &st) == 0 && st.st_ino == wanted.st_ino &&
+                st.st_dev == wanted.st_dev && shows_lock(other, byte);
+    }
+    if (folder)
+        closedir(folder);
+    return found;
 }
 
 bool spw_lock_current(int fd, const struct spw_pool_path *path)

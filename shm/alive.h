@@ -33,6 +33,13 @@ void spw_lock_drop(int fd, uint32_t byte);
 /** 1 somebody else holds the byte, 0 nobody, or a negative errno. Takes nothing. */
 int spw_lock_held(int fd, uint32_t byte);
 
+/** Have another descriptor that locks are taken through closed in forked children; from then on it is closed by
+ * spw_lock_close(). 0 or -EMFILE. */
+int spw_lock_adopt(int fd);
+
+/** Is the byte of the file behind @fd held by this very process, through any of its descriptors? Asks /proc. */
+bool spw_lock_is_own(int fd, uint32_t byte);
+
 /** True if @path still names the file behind @fd. */
 bool spw_lock_current(int fd, const struct spw_pool_path *path);
 

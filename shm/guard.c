@@ -62,13 +62,14 @@ static bool cover(const struct area *area)
 static void hand_on(int sig, siginfo_t *info, void *context)
 {
     const struct sigaction standard = {.sa_handler = SIG_DFL};
+    bool sent = info->si_code <= 0; /* by somebody: nothing will be touched again */
     if (before_us.sa_flags & SA_SIGINFO) {
         before_us.sa_sigaction(sig, info, context);
     } else if (before_us.sa_handler != SIG_DFL && before_us.sa_handler != SIG_IGN) {
         before_us.sa_handler(sig);
-    } else {
+    } else if (!sent || before_us.sa_handler == SIG_DFL) {
         sigaction(sig, &standard, NULL);
-        if (info->si_code <= 0) /* somebody sent it: nothing will be touched again */
+        if (sent)
             raise(sig);
     }
 }

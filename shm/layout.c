@@ -235,6 +235,8 @@ static const uint64_t layout_numbers[] = {
     AT(spw_feed_head, lingering),
     AT(spw_feed_head, inside_pid),
     AT(spw_feed_head, inside_ticks),
+    AT(spw_feed_head, inside_image),
+    AT(spw_feed_head, inside_left),
     AT(spw_feed_head, counter),
     AT(spw_feed_head, acked),
     AT(spw_feed_head, fenced),

@@ -312,7 +312,9 @@ struct spw_feed_head {
        dead may be free while its copies still run, until its process is gone (tools/inside_watch.h) */
     spw_atomic64 inside_pid;
     spw_atomic64 inside_ticks; /* when that process began (shm/process.h), stored first */
-    uint8_t reserved1[32];
+    spw_atomic64 inside_image; /* of the program that it ran then, likewise              */
+    spw_atomic64 inside_left;  /* 1: it has ended but for copies, or I/O, that didn't    */
+    uint8_t reserved1[16];
     alignas(64) spw_atomic64 counter[SPW_COUNTERS_MAX];
     spw_atomic64 acked[SPW_CLIENTS_MAX + 1];       /* generation of client c that is served here  */
     spw_atomic64 fenced[SPW_CLIENTS_MAX + 1];      /* step of client c that is void, and earlier  */

@@ -16,7 +16,7 @@
 
 /* Fields of /proc/PID/stat, counted from 1; the first one behind the name, which may hold anything, is
  * the state. */
-enum { FIELD_STATE = 3, FIELD_THREADS = 20, FIELD_TICKS = 22 };
+enum { FIELD_STATE = 3, FIELD_THREADS = 20, FIELD_TICKS = 22, FIELD_STACK = 28 };
 
 /* Is /proc that of this process's own pid namespace? In a new one it may still be the old one's. */
 static bool proc_is_ours(void)
@@ -35,22 +35,36 @@ static const char *field_at(const char *behind_name, int field)
     return at ? at + 1 : NULL;
 }
 
-uint64_t spw_process_start_ticks(pid_t pid)
+/* What stands behind the name of process @pid, in @text; NULL: there is none, or it has ended. */
+static const char *read_stat(pid_t pid, char text[STAT_BYTES])
 {
-    char path[64], text[STAT_BYTES];
+    char path[64];
     snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
     FILE *file = proc_is_ours() ? fopen(path, "re") : NULL;
-    size_t n = file ? fread(text, 1, sizeof text - 1, file) : 0;
+    size_t n = file ? fread(text, 1, STAT_BYTES - 1, file) : 0;
     if (file)
         fclose(file);
     text[n] = '\0';
     const char *behind_name = strrchr(text, ')');
     const char *state = field_at(behind_name, FIELD_STATE);
     const char *threads = field_at(behind_name, FIELD_THREADS);
-    const char *ticks = field_at(behind_name, FIELD_TICKS);
-    if (!ticks || (*state == 'Z' && strtol(threads, NULL, 10) <= 1))
-        return 0;
-    return strtoull(ticks, NULL, 10);
+    if (!threads || (*state == 'Z' && strtol(threads, NULL, 10) <= 1))
+        return NULL;
+    return behind_name;
+}
+
+uint64_t spw_process_start_ticks(pid_t pid)
+{
+    char text[STAT_BYTES];
+    const char *ticks = field_at(read_stat(pid, text), FIELD_TICKS);
+    return ticks ? strtoull(ticks, NULL, 10) : 0;
+}
+
+uint64_t spw_process_image(pid_t pid)
+{
+    char text[STAT_BYTES];
+    const char *stack = field_at(read_stat(pid, text), FIELD_STACK);
+    return stack ? strtoull(stack, NULL, 10) : 0;
 }
 
 uint64_t spw_process_namespace(void)

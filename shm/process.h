@@ -14,6 +14,10 @@
  * has not heard of it yet, or /proc isn't this namespace's. */
 uint64_t spw_process_start_ticks(pid_t pid);
 
+/** A number of the program that process @pid runs: after an exec it has nearly always another one. 0: there is no
+ * such process, or this one may not know. */
+uint64_t spw_process_image(pid_t pid);
+
 /** Inode of this process's pid namespace: pids mean the same where it is the same. 0: unknown. */
 uint64_t spw_process_namespace(void);
 

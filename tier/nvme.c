@@ -3,6 +3,7 @@
  * dead process leaves is told in nvme_jobs.c, nvme_blocks.c and nvme_resets.c.
  */
 #include "tier/nvme.h"
+#include "shm/alive.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -204,8 +205,7 @@ static void release(struct spw_cold *nvme)
     free(nvme->job);
     free(nvme->spaces_copy);
     free(nvme->event);
-    if (nvme->lock_fd >= 0)
-        close(nvme->lock_fd);
+    spw_lock_close(nvme->lock_fd);
     free(nvme);
 }
 

@@ -27,6 +27,8 @@ static int take(int dir, const char *path, uint32_t who, struct spw_error *err)
         return spw_fail(err, -errno, "%.150s/lock can't be opened: %s", path, strerror(errno));
     int rc = spw_lock_take(fd, who == SPW_NVME_DAEMON ? SPW_LOCK_DAEMON : SPW_LOCK_WORKER(who));
     if (rc == 0)
+        rc = spw_lock_adopt(fd); /* a forked child holds no lock */
+    if (rc == 0)
         return fd;
     close(fd);
     if (rc != -EBUSY)
@@ -75,7 +77,7 @@ int spw_nvme_lock_keep(int dir, const char *path, uint32_t shard, int *fd, char 
         return 0;
     int taken = take(dir, path, shard, &err);
     if (taken >= 0 && !is_there(dir, taken)) {
-        close(taken);
+        spw_lock_close(taken);
         taken = spw_fail(&err, -EAGAIN, "%.150s/lock became another file meanwhile", path);
     }
     if (taken < 0) {
@@ -83,7 +85,7 @@ int spw_nvme_lock_keep(int dir, const char *path, uint32_t shard, int *fd, char 
         return taken;
     }
     if (*fd >= 0)
-        close(*fd);
+        spw_lock_close(*fd);
     *fd = taken;
     return 0;
 }

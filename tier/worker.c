@@ -97,6 +97,11 @@ int spw_worker_open(const struct spw_worker_config *config, struct spw_worker **
     return 0;
 }
 
+bool spw_worker_left_io(const struct spw_worker *worker)
+{
+    return worker->left_io;
+}
+
 void spw_worker_close(struct spw_worker *worker)
 {
     if (!worker)
@@ -291,8 +296,9 @@ int spw_worker_run(struct spw_worker *worker, const spw_atomic32 *stop)
         spw_worker_fail_waiting(worker, -EIO);
     int status = drain(&sleeper, &bell);
     /* what is neither left nor late ends no later than this process */
-    if (worker->cold && spw_worker_cold_stop(worker, worker->config.drain_limit_ns) == 0 &&
-        status == 0)
+    worker->left_io =
+        worker->cold && spw_worker_cold_stop(worker, worker->config.drain_limit_ns) < 0;
+    if (worker->cold && !worker->left_io && status == 0)
         spw_shard_transfers_ended(worker->shard);
     return lost || copier_lost(worker) ? -ENODEV : status;
 }

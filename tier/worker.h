@@ -64,6 +64,9 @@ uint32_t spw_worker_pass(struct spw_worker *worker, uint64_t *out_due_ns);
  * drains up to the limit. 0; -ETIMEDOUT: copies were still in flight at the limit; -ENODEV: the
  * copier is lost, all jobs have been answered. */
 int spw_worker_run(struct spw_worker *worker, const spw_atomic32 *stop);
+/** After a run: did I/O of the tier below not end? It may go on until this process ends, and needs all that it
+ * had. */
+bool spw_worker_left_io(const struct spw_worker *worker);
 void spw_worker_close(struct spw_worker *worker);
 
 #endif

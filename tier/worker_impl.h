@@ -98,6 +98,7 @@ struct spw_worker {
     uint32_t clients;
     uint32_t first_client;        /* lanes are visited from here on                  */
     bool draining;                /* no new commands                                 */
+    bool left_io;                 /* of the tier below, at the end of the run        */
     struct spw_worker_cold *cold; /* the tier below; NULL: there is none */
     uint64_t body[256 * SPW_LANE_PAYLOAD_BYTES / 8];
 };

@@ -31,8 +31,9 @@ struct spw_inside {
     pthread_t thread;
     spw_atomic32 stop; /* raised once, by another thread; the worker looks every 100 ms */
     spw_atomic32 ended;
-    int result;           /* exit status; before ended */
-    struct spw_error err; /* likewise                  */
+    spw_atomic32 is_worker;    /* its thread holds the lock */
+    uint32_t forks;            /* spw_forked() when it was started */
+    struct spw_worker_end end; /* before ended */
 };
 
 /* ---- what the pool says -------------------------------------------------------------------------- */
@@ -105,9 +106,9 @@ static int check_pool(const struct spw_pool *pool, const struct spw_inside_optio
 static void *be_worker(void *ctx)
 {
     struct spw_inside *inside = ctx;
-    inside->result = spw_worker_main(&inside->config, &inside->which, &inside->stop, &inside->err);
-    if (inside->result)
-        spw_log(SPW_LOG_ERROR, "%s", inside->err.text);
+    spw_worker_main(&inside->config, &inside->which, &inside->stop, &inside->end);
+    if (inside->end.status)
+        spw_log(SPW_LOG_ERROR, "%s", inside->end.err.text);
     spw_store_release(&inside->ended, 1); /* release: the result before it */
     return NULL;
 }
@@ -151,10 +152,14 @@ static int await_up(const struct spw_inside *inside, const struct spw_pool *pool
         bool up = spw_load_acquire(&state->phase) == SPW_WORKER_UP &&
                   spw_load_relaxed(&state->incarnation) == incarnation;
         if (has_ended(inside))
-            return inside->result ? spw_fail(err, inside->err.code, "%s", inside->err.text)
-                                  : spw_fail(err, -EAGAIN, "the pool is being stopped");
-        if (up && incarnation != before)
+            return inside->end.status
+                       ? spw_fail(err, inside->end.err.code, "%s", inside->end.err.text)
+                       : spw_fail(err, -EAGAIN, "the pool is being stopped");
+        /* acquire: this is the worker before the incarnation that is its own then */
+        if (up && incarnation != before && spw_load_acquire(&inside->is_worker))
             return 0;
+        if (spw_lock_held(pool->lock_fd, SPW_LOCK_DAEMON) != 1)
+            return spw_fail(err, -EOWNERDEAD, "the pool's daemon died meanwhile; try again");
         if (spw_monotonic_ns() >= until)
             return spw_fail(err, -ETIMEDOUT, "worker %u was not up within %llu s", k,
                             START_LIMIT_NS / 1000000000);
@@ -197,7 +202,9 @@ static int run(struct spw_inside *inside, const struct spw_inside_options *optio
     inside->which = (struct spw_worker_which){.k = options->worker,
                                               .pool_id = pool->ctl->header.pool_id[0],
                                               .place_fd = -1,
-                                              .inside = true};
+                                              .inside = true,
+                                              .is_worker = &inside->is_worker};
+    inside->forks = spw_forked();
     pthread_once(&once, open_process);
     int rc = start_thread(inside);
     if (rc)
@@ -234,6 +241,10 @@ int spw_inside_start(const struct spw_inside_options *options, struct spw_inside
     struct spw_inside_options mine = {0};
     struct spw_error err = {0};
     struct spw_inside *inside = NULL;
+    if (out_inside)
+        *out_inside = NULL;
+    if (error_text && error_bytes > 0)
+        error_text[0] = '\0';
     int rc = out_inside ? read_options(options, &mine, &err)
                         : spw_fail(&err, -EINVAL, "out_inside is NULL");
     if (rc == 0 && !(inside = calloc(1, sizeof *inside)))
@@ -252,11 +263,14 @@ int spw_inside_start(const struct spw_inside_options *options, struct spw_inside
 
 int spw_inside_runs(const struct spw_inside *inside, char *error_text, uint64_t error_bytes)
 {
-    if (!has_ended(inside))
+    bool forked = inside->forks != spw_forked();
+    if (!forked && !has_ended(inside))
         return 1;
     if (error_text && error_bytes > 0)
         snprintf(error_text, error_bytes, "%s",
-                 inside->result ? inside->err.text : "the pool was stopped, or nobody used it");
+                 forked               ? "this is a forked child of the engine that has it"
+                 : inside->end.status ? inside->end.err.text
+                                      : "the pool was stopped, or nobody used it");
     return 0;
 }
 
@@ -264,8 +278,9 @@ int spw_inside_stop(struct spw_inside *inside)
 {
     if (!inside)
         return 0;
-    end(inside);
-    int rc = inside->result && inside->err.code == -ETIMEDOUT ? -EBUSY : 0;
+    if (inside->forks == spw_forked()) /* a child has no such thread */
+        end(inside);
+    int rc = inside->end.left ? -EBUSY : 0;
     free(inside);
     return rc;
 }

@@ -9,7 +9,8 @@
  *   needs     a pool that was started with --inside K, by this user, in this pid namespace
  *   threads   calls from any one thread at a time; the worker has threads of its own, with all signals
  *             blocked. They run where this process may: bind it before
- *   signals   SIGBUS is handled in the pool's mappings, any other goes where it went before
+ *   signals   SIGBUS is handled in the pool's mappings, any other goes where it went before. A handler that
+ *             is installed later must hand on to the one that it found, with its siginfo
  *   fork      not while a worker is being started; a forked child has no worker
  *   output    standard error, as a worker process
  *   crash     the worker dies with the engine: what its shard has ready stays, and is copied by others
@@ -53,8 +54,9 @@ SPW_API int spw_inside_start(const struct spw_inside_options *options,
 SPW_API int spw_inside_runs(const struct spw_inside *inside, char *error_text,
                             uint64_t error_bytes);
 
-/** End it: copies that run have the pool's --drain-limit. 0; -EBUSY some didn't end, and may go on until this
- * process is gone. @inside is freed in any case; NULL is fine. */
+/** End it: copies that run have the pool's --drain-limit. 0; -EBUSY copies of the GPU or I/O of the tier below
+ * didn't end and may go on: what they use is left to them, and the shard is down, until this process ends.
+ * @inside is freed in any case; NULL is fine. */
 SPW_API int spw_inside_stop(struct spw_inside *inside);
 
 #ifdef __cplusplus

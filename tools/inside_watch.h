@@ -11,6 +11,8 @@
  *
  *   away ---- lock held, a new incarnation that goes round its loop -----> up
  *     ^                                                                    |
+ *     |                                              it has left copies -> remains
+ *     |                                                                    |
  *     `--- lock free and no copy can run, or a successor has begun <-------'
  *
  * A successor looks itself that no copy of its predecessor can run, before it touches the shard.
@@ -18,18 +20,21 @@
 #include "shm/pool.h"
 
 /** May copies still run that an earlier worker, inside a process, began? Call with the lock held, or
- * having seen it free. */
+ * having seen it free. A process that runs another program by now has none. */
 bool spw_inside_lingers(const struct spw_feed_head *feed);
 /** Worker's own, its lock held and nobody lingering: it is a thread of this process that ends with its
  * engine, or a process of its own. */
 void spw_inside_enter(struct spw_feed_head *feed, bool inside);
 /** Worker's own, before it lets go of its lock: none of its copies can run any more. */
 void spw_inside_leave(struct spw_feed_head *feed);
+/** Worker's own, instead: some may, or I/O, until its process ends; it keeps its lock. */
+void spw_inside_remain(struct spw_feed_head *feed);
 
-enum spw_inside_news { SPW_INSIDE_SAME, SPW_INSIDE_CAME, SPW_INSIDE_WENT };
+enum spw_inside_news { SPW_INSIDE_SAME, SPW_INSIDE_CAME, SPW_INSIDE_REMAINS, SPW_INSIDE_WENT };
 
 struct spw_inside_watch {
     bool up;
+    bool remains;         /* up, but for serving */
     uint64_t incarnation; /* of the worker that is up, or was last */
     uint64_t passes;      /* when the last one went                */
     uint64_t pid;         /* of the worker that is up              */

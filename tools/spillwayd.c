@@ -121,17 +121,17 @@ static int print_place(const struct spw_config *config)
 /* "K:ID:FD": its number, the pool's id, the file of places; or less of it. */
 static int be_worker(const struct spw_config *config, const char *text)
 {
-    struct spw_error err = {0};
+    struct spw_worker_end end;
     char *id, *file = NULL;
     struct spw_worker_which which = {.k = (uint32_t)strtoul(text, &id, 10), .place_fd = -1};
     if (*id == ':')
         which.pool_id = strtoull(id + 1, &file, 16);
     if (file && *file == ':')
         which.place_fd = (int)strtol(file + 1, NULL, 10);
-    int status = spw_worker_main(config, &which, &stop, &err);
-    if (status)
-        spw_log(SPW_LOG_ERROR, "%s", err.text);
-    return status;
+    spw_worker_main(config, &which, &stop, &end);
+    if (end.status)
+        spw_log(SPW_LOG_ERROR, "%s", end.err.text);
+    return end.status;
 }
 
 int main(int argc, char **argv)

@@ -92,8 +92,8 @@ static int serve(const struct spw_config *config, struct spw_pool *pool, uint32_
     return say_end(spw_worker_run(*out_worker, stop), k, err);
 }
 
-/* What copies that didn't end may still use: nothing of it is closed or unmapped before this process
- * ends. Kept reachable, for whoever looks for leaks. */
+/* What copies and I/O that didn't end may still use: nothing of it is closed or unmapped before this
+ * process ends. Kept reachable, for whoever looks for leaks. */
 struct left {
     struct left *next;
     struct spw_pool *pool;
@@ -116,35 +116,47 @@ static void leave(struct spw_pool *pool, struct spw_worker *worker,
     pthread_mutex_unlock(&mutex);
 }
 
-/* With the lock held. Exit status; *out_left: the pool must stay as it is. */
-static int run(const struct spw_config *config, const struct spw_worker_which *which,
-               struct spw_pool *pool, const spw_atomic32 *stop, bool *out_left,
-               struct spw_error *err)
+/* Does anything go on that this worker began? Copies of the host are this thread's own. */
+static bool is_left(const struct spw_worker_which *which, const struct spw_worker_copier *copier,
+                    const struct spw_worker *worker, int status)
+{
+    return (status == -ETIMEDOUT && copier->gpu) ||
+           (which->inside && worker && spw_worker_left_io(worker));
+}
+
+static void run(const struct spw_config *config, const struct spw_worker_which *which,
+                struct spw_pool *pool, const spw_atomic32 *stop, struct spw_worker_end *end)
 {
     uint32_t k = which->k;
+    struct spw_feed_head *feed = pool->feed[k];
     struct spw_worker_copier copier;
     struct spw_worker_below below = {.config = config, .pool = pool, .k = k};
     struct spw_worker *worker = NULL;
     struct spw_error why = {0};
-    spw_inside_enter(pool->feed[k], which->inside);
+    spw_inside_enter(feed, which->inside);
     take_place(which, pool);
     spw_pages_use(config, pool, k); /* before any of it is registered */
     int status = spw_worker_copier_open(config, pool, k, &copier, &why);
     if (status) {
-        spw_inside_leave(pool->feed[k]);
-        spw_fail(err, status, "worker %u: %s", k, why.text);
-        return config->copier == SPW_CONFIG_COPIER_HOST ? 1 : SPW_EXIT_GPU_LOST;
+        spw_inside_leave(feed);
+        spw_fail(&end->err, status, "worker %u: %s", k, why.text);
+        end->status = config->copier == SPW_CONFIG_COPIER_HOST ? 1 : SPW_EXIT_GPU_LOST;
+        return;
     }
-    status = serve(config, pool, k, &copier, &below, stop, &worker, err);
-    *out_left = status == -ETIMEDOUT;
-    if (*out_left) {
+    status = serve(config, pool, k, &copier, &below, stop, &worker, &end->err);
+    end->status = status == -ENODEV ? SPW_EXIT_GPU_LOST : status ? 1 : 0;
+    end->left = is_left(which, &copier, worker, status);
+    if (end->left) {
+        if (status == 0)
+            spw_fail(&end->err, -ETIMEDOUT, "worker %u: I/O of the tier below didn't end", k);
+        end->status = end->status ? end->status : 1;
+        spw_inside_remain(feed);
         leave(pool, worker, &copier);
     } else {
         spw_worker_close(worker);
         spw_worker_copier_close(&copier);
-        spw_inside_leave(pool->feed[k]);
+        spw_inside_leave(feed);
     }
-    return status == -ENODEV ? SPW_EXIT_GPU_LOST : status ? 1 : 0;
 }
 
 /* 0, the lock being taken; or why this isn't the pool's worker @which->k. */
@@ -155,42 +167,43 @@ static int become(const struct spw_worker_which *which, struct spw_pool *pool,
     const struct spw_feed_head *feed = pool->feed[k];
     if (which->pool_id != 0 && pool->ctl->header.pool_id[0] != which->pool_id)
         return spw_fail(err, -ESTALE, "worker %u: the pool was made anew by another daemon", k);
-    if (spw_lock_take(pool->lock_fd, SPW_LOCK_WORKER(k)))
-        return spw_fail(err, -EBUSY, "worker %u: another process is this pool's worker %u", k, k);
-    if (spw_inside_lingers(feed))
+    bool taken = spw_lock_take(pool->lock_fd, SPW_LOCK_WORKER(k)) == 0;
+    if (!taken && !spw_load_relaxed(&feed->inside_left))
+        return spw_fail(err, -EBUSY, "worker %u: there is one, pid %" PRIu64, k,
+                        spw_load_relaxed(&pool->ctl->worker[k].pid));
+    if (!taken || spw_inside_lingers(feed))
         return spw_fail(err, -EBUSY,
                         "worker %u: the engine that was this worker, pid %" PRIu64
                         ", is not gone yet: its copies may still run",
                         k, spw_load_relaxed(&feed->inside_pid));
+    if (which->is_worker)
+        spw_store_release(which->is_worker, 1); /* release: for whoever looks for an incarnation */
     return 0;
 }
 
-int spw_worker_main(const struct spw_config *config, const struct spw_worker_which *which,
-                    const spw_atomic32 *stop, struct spw_error *err)
+void spw_worker_main(const struct spw_config *config, const struct spw_worker_which *which,
+                     const spw_atomic32 *stop, struct spw_worker_end *out_end)
 {
     struct spw_pool_path path;
     struct spw_error why = {0};
     struct spw_pool *pool = calloc(1, sizeof *pool);
-    bool left = false;
-    int result = 1;
+    *out_end = (struct spw_worker_end){.status = 1};
     if (!pool) {
-        spw_fail(err, -ENOMEM, "worker %u: out of memory", which->k);
-        return 1;
+        spw_fail(&out_end->err, -ENOMEM, "worker %u: out of memory", which->k);
+        return;
     }
     if (spw_pool_path_init(&path, config->shm_dir, config->name, (uint32_t)geteuid(), &why) ||
         spw_pool_attach(&path, SPW_ROLE_WORKER, which->k, pool, &why))
-        spw_fail(err, -EAGAIN, "worker %u: %s", which->k, why.text);
-    else if (become(which, pool, err) == 0)
-        /* closed is asked behind the lock: a new daemon looks the other way round, and would take
-           a shard without a locked worker for one that nobody writes */
-        result = spw_load_relaxed(&pool->ctl->phase) == SPW_POOL_CLOSED
-                     ? 0
-                     : run(config, which, pool, stop, &left, err);
-    if (left) {
-        spw_lock_drop(pool->lock_fd, SPW_LOCK_WORKER(which->k));
-        return result;
-    }
+        spw_fail(&out_end->err, -EAGAIN, "worker %u: %s", which->k, why.text);
+    else if (become(which, pool, &out_end->err))
+        ; /* said why */
+    else if (spw_load_relaxed(&pool->ctl->phase) == SPW_POOL_CLOSED)
+        out_end->status = 0; /* asked behind the lock: a new daemon looks the other way round, and
+                                would take a shard without a locked worker for one that nobody writes */
+    else
+        run(config, which, pool, stop, out_end);
+    if (out_end->left)
+        return;
     spw_pool_detach(pool);
     free(pool);
-    return result;
 }

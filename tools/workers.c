@@ -128,6 +128,16 @@ static void notice_inside(struct spw_workers *workers, uint32_t k)
         spw_store_relaxed(&state->pid, worker->watch.pid);
         set_up(workers, k, worker->watch.incarnation, worker->watch.pid);
         break;
+    case SPW_INSIDE_REMAINS:
+        worker->up = false;
+        /* [WS-1] release: as below; down, and not REAPED as long as its copies may run */
+        spw_store_release(&state->phase, SPW_WORKER_DOWN);
+        spw_log(SPW_LOG_WARNING,
+                "worker %u, inside pid %" PRIu64
+                ", has ended but for copies or I/O that didn't: its "
+                "shard is down until that process ends",
+                k, worker->watch.pid);
+        break;
     case SPW_INSIDE_WENT:
         worker->up = false;
         spw_store_relaxed(&state->pid, 0);
@@ -372,9 +382,11 @@ int spw_workers_stop(struct spw_workers *workers)
                                 .signals = spw_load_relaxed(workers->stop)};
     patience.until_ns = patience.since_ns + workers->config->drain_limit_ns + GRACE_NS;
     for (uint32_t k = 0; k < workers->pool->geometry.workers; k++) {
-        if (workers->worker[k].inside ? await_inside(workers, k, &patience)
-                                      : end_worker(workers, k, &patience))
-            result = 1;
+        int rc = workers->worker[k].inside ? await_inside(workers, k, &patience)
+                                           : end_worker(workers, k, &patience);
+        result |= rc;
+        if (rc && workers->worker[k].inside)
+            continue; /* it may still copy: not REAPED, and the next daemon looks for it */
         workers->worker[k].pid = 0;
         spw_store_relaxed(&ctl->worker[k].pid, 0); /* the next daemon needn't look for it */
         spw_store_release(&ctl->worker[k].phase, SPW_WORKER_REAPED); /* [WS-1] */

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "shm/alive.h"
 #include "tests/support/env.h"
 
 TestSuite(host, .timeout = 30);
@@ -271,7 +272,7 @@ Test(host, a_directory_of_the_tier_below_is_looked_at)
     cr_assert_geq(lock, 0, "%s", err.text);
     spw_host_gather("", &config, &host);
     cr_expect(host.nvme_held);
-    close(lock);
+    spw_lock_close(lock);
     cr_expect_eq(host.nvme_others, 0);
     config.workers = 0; /* as if shard-0 were of a worker that there isn't */
     spw_host_gather("", &config, &host);

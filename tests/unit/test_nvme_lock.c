@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "shm/alive.h"
 #include "tests/support/env.h"
 #include "tests/support/nvme_rig.h"
 
@@ -50,7 +51,7 @@ static bool is_ours(void)
 {
     int fd = spw_nvme_lock(dir, SHARD, &err);
     if (fd >= 0)
-        close(fd);
+        spw_lock_close(fd);
     return fd == -EBUSY;
 }
 
@@ -79,7 +80,7 @@ Test(nvme_lock, a_daemon_without_workers_holds_it_as_a_daemon)
     int daemon = spw_nvme_lock(dir, SPW_NVME_DAEMON, &err);
     cr_assert(daemon >= 0, "%s", err.text);
     cr_expect(spw_nvme_held(dir, false) && !spw_nvme_held(dir, true));
-    close(daemon);
+    spw_lock_close(daemon);
     support_remove_dir(dir);
 }
 
@@ -110,7 +111,7 @@ Test(nvme_lock, a_directory_that_another_one_took_meanwhile_is_left_alone_until_
     cr_expect(strstr(nvme_rig_gauge(&rig).text, "in use by another") != NULL, "%s",
               nvme_rig_gauge(&rig).text);
     cr_expect(!uses_shard(), "nothing of it was touched");
-    close(other);
+    spw_lock_close(other);
     later(100);
     nvme_rig_until(&rig, SPW_TIER_UP);
     cr_expect(is_ours());
@@ -137,7 +138,7 @@ Test(nvme_lock, a_lock_removed_by_hand_is_taken_anew)
     cr_assert(other >= 0, "%s", err.text);
     later(2);
     nvme_rig_until(&rig, SPW_TIER_DOWN);
-    close(other);
+    spw_lock_close(other);
     later(100);
     nvme_rig_until(&rig, SPW_TIER_UP);
     cr_expect(is_ours());

@@ -11,6 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "shm/alive.h"
 #include "tests/support/env.h"
 #include "tests/support/nvme_rig.h"
 
@@ -471,12 +472,12 @@ Test(nvme_restart, a_directory_has_one_daemon_and_one_worker_a_shard)
     cr_expect(spw_nvme_lock(dir, SPW_NVME_DAEMON, &err) == -EBUSY);
     cr_expect(strstr(err.text, dir) != NULL, "%s", err.text);
     cr_expect(spw_nvme_lock(dir, 1, &err) == -EBUSY);
-    close(second);
+    spw_lock_close(second);
     second = spw_nvme_lock(dir, 1, &err);
     cr_expect(second >= 0);
-    close(daemon);
-    close(first);
-    close(second);
+    spw_lock_close(daemon);
+    spw_lock_close(first);
+    spw_lock_close(second);
     char gone[160];
     snprintf(gone, sizeof gone, "%s/not-there", dir);
     cr_expect(spw_nvme_lock(gone, SPW_NVME_DAEMON, &err) == -ENOENT);
