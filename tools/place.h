@@ -79,7 +79,7 @@ int spw_place_decide(const struct spw_topology *topology, const struct spw_confi
                      const char *visible, struct spw_place *out_place);
 
 #define SPW_PLACE_TEXT_BYTES 64u
-#define SPW_PLACE_LINE_BYTES 400u
+#define SPW_PLACE_LINE_BYTES 640u
 
 /** "detected", "configured", ... of enum spw_place_source. */
 const char *spw_place_source_word(uint32_t source);

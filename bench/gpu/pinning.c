@@ -50,7 +50,7 @@ static void tell(struct memory *memory, const char *name, uint64_t begin)
 {
     struct check_line line = {.verdict = CHECK_FIGURE, .unit = "ns"};
     line.value = (double)(spw_monotonic_ns() - begin) * (1 << 30) / (double)memory->bytes;
-    snprintf(line.name, sizeof line.name, "%s, a GiB", name);
+    snprintf(line.name, sizeof line.name, "%.40s, a GiB", name);
     check_report_add(&memory->check->report, &line);
 }
 
