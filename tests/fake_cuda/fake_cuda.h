@@ -27,6 +27,7 @@ struct fake_cuda {
     /* counted */
     spw_atomic64 copies; /* executed pieces */
     spw_atomic64 copied_bytes;
+    spw_atomic64 copied_at; /* priority of the stream of the last piece, a signed number */
     spw_atomic64 batches, launches;
     spw_atomic64 unpinned;         /* pieces from or to memory that isn't registered   */
     spw_atomic64 registered;       /* ranges of host memory                            */
@@ -49,7 +50,8 @@ struct fake_cuda {
        those of "copy", and codes that no context survives are what every call of the process gives
        from then on, and nothing is copied any more. NAMEs that no call ever tells, whatever CODE but 0
        is: "byte", the Nth piece gets a wrong byte; "behind", the byte behind it is changed, which must
-       be somebody's; "early", the Nth event that is recorded has happened at once; "stall", the Nth copy or kernel doesn't end. GPU: only in processes whose GPU is that one of
+       be somebody's; "early", the Nth event that is recorded has happened at once;
+       "stall", the Nth copy or kernel doesn't end. GPU: only in processes whose GPU is that one of
        FAKE_CUDA_DEVICES, from 0 */
     void (*set_faults)(const char *faults);
 };

@@ -13,6 +13,7 @@ struct CUstream_st {
     pthread_cond_t work, room;
     struct fake_op *first, *last; /* the first one runs, and stays until it has ended */
     unsigned long queued;
+    int priority;
     atomic_bool stop;
     bool dropped;      /* its thread's: it was destroyed while it waited for an event */
     uint64_t paced_ns; /* when what it has copied was done by the rate                */
@@ -56,6 +57,7 @@ static void copy(CUstream stream, const struct fake_op *op)
         return;                          /* what goes wrong later goes wrong for good */
     memcpy(op->to, op->from, op->bytes); /* as it is now, not when it was asked for */
     fake_spoil(op->to, op->bytes);
+    spw_store_relaxed(&fake.copied_at, (uint64_t)(int64_t)stream->priority);
     fake_count(&fake.copies, 1);
     fake_count(&fake.copied_bytes, op->bytes);
 }
@@ -163,6 +165,7 @@ FAKE(StreamCreateWithPriority)(CUstream *out, unsigned flags, int priority)
     struct CUstream_st *stream = code == CUDA_SUCCESS ? calloc(1, sizeof *stream) : NULL;
     if (!stream)
         return code != CUDA_SUCCESS ? code : CUDA_ERROR_OUT_OF_MEMORY;
+    stream->priority = priority;
     pthread_mutex_init(&stream->lock, NULL);
     pthread_cond_init(&stream->work, NULL);
     pthread_cond_init(&stream->room, NULL);

@@ -288,6 +288,23 @@ Test(copier, a_load_overtakes_stores_that_were_submitted_before)
     gpu_rig_close();
 }
 
+Test(copier, loads_go_before_stores_by_the_priority_of_their_stream)
+{
+    uint32_t blocks[CHUNK];
+    gpu_rig_open(0);
+    make_layouts(0);
+    fill_tensors();
+    choose_blocks(blocks, CHUNK, true);
+    store(0, 0, blocks, CHUNK);
+    int64_t stores = (int64_t)spw_load_relaxed(&rig.fake->copied_at);
+    struct spw_copy_end end;
+    cr_assert_eq(gpu_rig_submit(SPW_COPY_LOAD, 5, 0, 0, blocks, CHUNK, NULL), 0);
+    cr_assert(gpu_rig_end(&end));
+    int64_t loads = (int64_t)spw_load_relaxed(&rig.fake->copied_at);
+    cr_expect_lt(loads, stores, "the driver's greatest priority is its smallest number");
+    gpu_rig_close();
+}
+
 Test(copier, one_registration_is_closed_while_another_ones_copies_are_on_their_way)
 {
     uint32_t blocks[CHUNK];
