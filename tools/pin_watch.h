@@ -22,8 +22,8 @@ struct spw_pin_watch {
 
 /** The worker of @watch is about to be started. */
 void spw_pin_watch_start(struct spw_pin_watch *watch);
-/** Say what is new of worker @k; @mode as configured. Where it could not pin, relaxed, no worker does from now on. 0, or
- * -ENOMEM: it could not, and strict, all had to. */
+/** Say what is new of worker @k; @mode as configured. Where it could not pin, relaxed, no worker does
+ * from now on. 0, or -ENOMEM: it could not, and strict, all had to. */
 int spw_pin_watch_look(struct spw_pin_watch *watch, uint32_t k, struct spw_pool *pool,
                        uint64_t mode);
 

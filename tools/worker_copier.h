@@ -21,8 +21,8 @@ struct spw_worker_copier {
     struct spw_copier_handle handle;
 };
 
-/** Open it for worker @k; @out_copier stays where it is until it is closed. 0; -ENODEV the GPU can't be had now: a new process may have it. Words in
- * @err. */
+/** Open it for worker @k; @out_copier stays where it is until it is closed. 0; -ENODEV the GPU can't be
+ * had now: a new process may have it. Words in @err. */
 int spw_worker_copier_open(const struct spw_config *config, struct spw_pool *pool, uint32_t k,
                            struct spw_worker_copier *out_copier, struct spw_error *err);
 void spw_worker_copier_close(struct spw_worker_copier *copier);
