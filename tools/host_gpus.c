@@ -34,11 +34,14 @@ static unsigned long id_of(const char *root, const char *device, const char *wha
     return spw_host_read_line(root, path, line, sizeof line) ? strtoul(line, NULL, 16) : 0;
 }
 
+bool spw_host_is_gpu(unsigned long vendor, unsigned long class)
+{
+    return vendor == VENDOR_NVIDIA && (class == CLASS_VGA || class == CLASS_3D);
+}
+
 static bool is_gpu(const char *root, const char *device)
 {
-    unsigned long class = id_of(root, device, "class") >> 8;
-    return id_of(root, device, "vendor") == VENDOR_NVIDIA &&
-           (class == CLASS_VGA || class == CLASS_3D);
+    return spw_host_is_gpu(id_of(root, device, "vendor"), id_of(root, device, "class") >> 8);
 }
 
 /* Those of the folder @dir that are GPUs. */

@@ -13,6 +13,8 @@ void spw_host_read_key(const char *root, const char *path, const char *key, char
 /** The number at the beginning of a file; @otherwise if there is none. */
 uint64_t spw_host_read_number(const char *root, const char *path, uint64_t otherwise);
 
+/** Is a PCI device of this vendor and class one that the driver may have? */
+bool spw_host_is_gpu(unsigned long vendor, unsigned long class);
 /** Facts of the tier below's directory, if @config names one. */
 void spw_host_gather_nvme(const struct spw_config *config, struct spw_host *host);
 

@@ -14,7 +14,7 @@
 /* Workers about which there is the same to say. */
 struct told {
     struct spw_set gpu_missing, gpu_unseen, node_unknown, node_unfit, no_cpus, elsewhere,
-        unfit_named, cut_cpus, short_of;
+        unfit_named, cut_cpus;
 };
 
 struct decision {

@@ -11,11 +11,8 @@
 #include "tier/gpu_identity.h"
 #include "tools/host_impl.h"
 
-#define SYNTHETIC     "synthetic:"
-#define NODES_DIR     "/sys/devices/system/node"
-#define VENDOR_NVIDIA 0x10de
-#define CLASS_VGA     0x0300
-#define CLASS_3D      0x0302
+#define SYNTHETIC "synthetic:"
+#define NODES_DIR "/sys/devices/system/node"
 
 /* ---- hwloc ------------------------------------------------------------------------------------ */
 
@@ -130,20 +127,15 @@ static uint64_t bus_of(const struct hwloc_pcidev_attr_s *device)
            (uint64_t)device->dev << 3 | device->func;
 }
 
-static bool is_gpu(const struct hwloc_pcidev_attr_s *device)
-{
-    return device->vendor_id == VENDOR_NVIDIA &&
-           (device->class_id == CLASS_VGA || device->class_id == CLASS_3D);
-}
-
 /* What the driver lists is all there is; without its list it is what looks like a GPU. */
 static void take_gpus(hwloc_topology_t topology, bool listed, struct spw_topology *out)
 {
     hwloc_obj_t object = NULL;
     while ((object = hwloc_get_next_pcidev(topology, object))) {
-        uint64_t bus = bus_of(&object->attr->pcidev);
+        const struct hwloc_pcidev_attr_s *device = &object->attr->pcidev;
+        uint64_t bus = bus_of(device);
         struct spw_topology_gpu *gpu = gpu_at(out, bus);
-        if (!gpu && !listed && is_gpu(&object->attr->pcidev))
+        if (!gpu && !listed && spw_host_is_gpu(device->vendor_id, device->class_id))
             gpu = add_gpu(out, bus);
         if (gpu && node_near(out, hwloc_get_non_io_ancestor_obj(topology, object), &gpu->node))
             gpu->source = SPW_TOPOLOGY_HWLOC;
