@@ -27,12 +27,6 @@ static bool is_pinned(const struct spw_pin_shard *shard, uint32_t piece)
     return spw_load_acquire(&shard->is_pinned[piece / 64]) >> (piece % 64) & 1;
 }
 
-bool spw_pin_covers(const struct spw_pin *pin, const void *start, uint64_t bytes)
-{
-    uint32_t s, piece;
-    return find(pin, start, bytes, &s, &piece) && is_pinned(&pin->shard[s], piece);
-}
-
 static void ring(struct spw_pin *pin)
 {
     pthread_mutex_lock(&pin->lock);
@@ -128,10 +122,6 @@ int spw_pin_open(const struct spw_pin_config *config, struct spw_pin **out_pin,
     init_bell(pin);
     for (uint32_t s = 0; s < config->shards && status == 0; s++)
         status = open_shard(pin, s);
-    if (config->cpus)
-        pin->cpus = *config->cpus;
-    else if (sched_getaffinity(0, sizeof pin->cpus, &pin->cpus) < 0)
-        CPU_ZERO(&pin->cpus); /* more CPUs than fit: any will do */
     bool wanted = status == 0 && !spw_pin_is_off(pin);
     spw_pin_show_touched(pin, 0);
     spw_pin_show_bytes(pin, 0);

@@ -29,8 +29,6 @@
  *             [PN-3] a copy's last access -> its end counted -> the memory unpinned
  *             [PN-4] words and numbers -> pin_state -> the daemon's look
  */
-#include <sched.h>
-
 #include "shm/layout.h"
 
 struct spw_pin; /* opaque */
@@ -61,8 +59,7 @@ struct spw_pin_config {
     uint32_t cell_shift;           /* likewise                                                */
     uint64_t piece_bytes;          /* at most, 0 = SPW_PIN_PIECE_BYTES                        */
     uint64_t limit_ns;             /* for all of the own shard, 0 = none                      */
-    uint32_t threads;              /* that touch, 0 = one a CPU that they may use, 4 at most  */
-    const cpu_set_t *cpus;         /* that they may use, copied; NULL: those of the caller    */
+    uint32_t threads;              /* that touch, on the caller's CPUs; 0 = one a CPU, 4 at most */
     int lock_fd;                   /* of the pool (shm/alive.h)                               */
     const spw_atomic32 *pinning;   /* of ctl; OFF: nothing is pinned (any more)        */
     struct spw_gpu_record *record; /* pin_state, pinned_bytes, pin_total_bytes are kept here */
@@ -87,10 +84,9 @@ int spw_pin_open(const struct spw_pin_config *config, struct spw_pin **out_pin,
  * long as one registration. NULL is fine. */
 void spw_pin_close(struct spw_pin *pin);
 
-/** Is this memory pinned, in one piece, now? Cheap, never blocks. */
-bool spw_pin_covers(const struct spw_pin *pin, const void *start, uint64_t bytes);
-/** The same for a copy that is about to begin: true, and it stays pinned until spw_pin_done(). False:
- * not now; of another worker's shard it will be soon. A full fence, rarely a system call. */
+/** A copy from or to this memory is about to begin. True: it is pinned, in one piece, and stays so until
+ * spw_pin_done(). False: not now; of another worker's shard it will be soon. Never blocks; a full fence,
+ * rarely a system call. */
 bool spw_pin_use(struct spw_pin *pin, const void *start, uint64_t bytes);
 /** A copy whose use was true has ended. */
 void spw_pin_done(struct spw_pin *pin);

@@ -23,7 +23,6 @@ struct spw_pin_shard {
 
 struct spw_pin {
     struct spw_pin_config config;
-    cpu_set_t cpus;
     struct spw_pin_shard shard[SPW_WORKERS_MAX];
     spw_atomic64 usable_bytes; /* of the own shard, or USABLE_ALL; by the pin thread        */
     spw_atomic64 used, ended;  /* copies begun and ended on pinned memory; by the worker     */

@@ -1,6 +1,7 @@
 /* See pin.h: what pins, and lets go. Written: bits of what is pinned, the frontier, the worker's record of
  * its GPU. */
 #include <inttypes.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -83,18 +84,20 @@ static int touch_own_way(void *ctx, uint8_t *start, uint64_t bytes)
 
 static uint32_t touchers(const struct spw_pin *pin)
 {
-    uint32_t cpus = (uint32_t)CPU_COUNT(&pin->cpus);
+    cpu_set_t own; /* as whoever opened it */
     if (pin->config.threads)
         return pin->config.threads < SPW_TOUCH_THREADS_MAX ? pin->config.threads
                                                            : SPW_TOUCH_THREADS_MAX;
-    return cpus == 0 ? 1 : cpus < TOUCHERS ? cpus : TOUCHERS;
+    uint32_t cpus = sched_getaffinity(0, sizeof own, &own) < 0
+                        ? TOUCHERS /* more of them than fit */
+                        : (uint32_t)CPU_COUNT(&own);
+    return cpus < TOUCHERS ? cpus : TOUCHERS;
 }
 
 static void touch_piece(struct attempt *attempt, uint8_t *start, uint64_t bytes)
 {
     struct spw_pin *pin = attempt->pin;
     struct spw_touch_config touch = {.threads = touchers(pin),
-                                     .cpus = CPU_COUNT(&pin->cpus) ? &pin->cpus : NULL,
                                      .writable = attempt->own,
                                      .go_on = go_on,
                                      .touch = pin->config.touch ? touch_own_way : NULL,

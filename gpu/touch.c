@@ -9,7 +9,7 @@
 #include "shm/base.h"
 
 #define PAGE_BYTES 4096u
-#define LOOK_NS    10000000u /* between two questions whether to go on */
+#define LOOK_NS    1000000 /* between two questions whether to go on */
 
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ  22 /* Linux 5.14 */
@@ -66,24 +66,6 @@ static void *run_share(void *arg)
 
 /* ---- all of them ----------------------------------------------------------------------------- */
 
-static bool create(struct share *share, const pthread_attr_t *attributes)
-{
-    return pthread_create(&share->thread, attributes, run_share, share) == 0;
-}
-
-static void start_share(struct share *share)
-{
-    const cpu_set_t *cpus = share->config->cpus;
-    pthread_attr_t attributes;
-    pthread_attr_init(&attributes);
-    if (cpus)
-        pthread_attr_setaffinity_np(&attributes, sizeof *cpus, cpus);
-    share->runs = create(share, &attributes);
-    if (!share->runs && cpus) /* none of them may be used here */
-        share->runs = create(share, NULL);
-    pthread_attr_destroy(&attributes);
-}
-
 static uint64_t sum_up(struct share *share, uint32_t count)
 {
     uint64_t sum = 0;
@@ -92,17 +74,13 @@ static uint64_t sum_up(struct share *share, uint32_t count)
     return sum;
 }
 
-/* True: it has ended. */
+/* True: it has ended. Looked at anew rather than waited for by a clock that people set. */
 static bool join_soon(struct share *share)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += LOOK_NS;
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_sec++;
-        until.tv_nsec -= 1000000000;
-    }
-    return pthread_timedjoin_np(share->thread, NULL, &until) == 0;
+    if (pthread_tryjoin_np(share->thread, NULL) == 0)
+        return true;
+    nanosleep(&(struct timespec){0, LOOK_NS}, NULL);
+    return pthread_tryjoin_np(share->thread, NULL) == 0;
 }
 
 /* Cut into shares of whole pages; returns how many there are. */
@@ -128,7 +106,7 @@ int spw_touch_pages(const struct spw_touch_config *config, uint8_t *start, uint6
         return -EINVAL;
     uint32_t count = cut(config, start, bytes, &stop, share);
     for (uint32_t i = 0; i < count; i++)
-        start_share(&share[i]);
+        share[i].runs = pthread_create(&share[i].thread, NULL, run_share, &share[i]) == 0;
     for (uint32_t i = 0; i < count; i++) {
         if (!share[i].runs)
             run_share(&share[i]);

@@ -4,11 +4,10 @@
  * First touch: pages of a mapping are faulted in by several threads, so that a registration finds them
  * there. Contents never change.
  *
- *   threads   live for one call; each has one contiguous share of the range
+ *   threads   live for one call, on the caller's CPUs; each has one contiguous share of the range
  *   steps     the caller is asked between steps whether to go on, so a long call ends soon
  *   crash     nothing is left
  */
-#include <sched.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -16,9 +15,8 @@
 #define SPW_TOUCH_STEP_BYTES  (1ull << 20)
 
 struct spw_touch_config {
-    uint32_t threads;      /* 1..SPW_TOUCH_THREADS_MAX                                          */
-    const cpu_set_t *cpus; /* that they run on; NULL: those of the calling thread               */
-    bool writable;         /* the mapping is: pages are made ready to be written                */
+    uint32_t threads; /* 1..SPW_TOUCH_THREADS_MAX                           */
+    bool writable;    /* the mapping is: pages are made ready to be written */
     /* Asked by the calling thread every few ms, with the bytes touched so far; false: stop. NULL: on
      * to the end */
     bool (*go_on)(void *ctx, uint64_t touched_bytes);

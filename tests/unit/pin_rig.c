@@ -24,6 +24,7 @@ static int add(void *ctx, void *start, uint64_t bytes, bool writable, const char
         usleep(driver->add_us);
     pthread_mutex_lock(&driver->lock);
     driver->adds++;
+    driver->asked = start;
     driver->turns_lost += !turn;
     driver->read_only += !writable;
     if (driver->fail_at == driver->adds || (driver->cap_bytes && bytes > driver->cap_bytes) ||
@@ -62,6 +63,25 @@ uint32_t pin_rig_held(struct pin_driver *driver)
     return count;
 }
 
+bool pin_rig_wait_for_adds(struct pin_driver *driver, uint32_t wanted)
+{
+    uint32_t adds = 0;
+    for (uint32_t i = 0; i < 50000 && adds < wanted; i++, usleep(100)) {
+        pthread_mutex_lock(&driver->lock);
+        adds = driver->adds;
+        pthread_mutex_unlock(&driver->lock);
+    }
+    return adds >= wanted;
+}
+
+const uint8_t *pin_rig_asked(struct pin_driver *driver)
+{
+    pthread_mutex_lock(&driver->lock);
+    const uint8_t *asked = driver->asked;
+    pthread_mutex_unlock(&driver->lock);
+    return asked;
+}
+
 /* ---- a worker's pinning ----------------------------------------------------------------------- */
 
 static void say(void *ctx, const char *words)
@@ -70,25 +90,35 @@ static void say(void *ctx, const char *words)
     snprintf(rig->words, sizeof rig->words, "%s", words);
 }
 
+static uint32_t add_inside(struct pin_rig *rig, int change)
+{
+    pthread_mutex_lock(&rig->driver.lock);
+    rig->inside += (uint32_t)change;
+    uint32_t inside = rig->inside;
+    pthread_mutex_unlock(&rig->driver.lock);
+    return inside;
+}
+
 /* Of one thread where steps are counted. */
 static int touch(void *ctx, uint8_t *start, uint64_t bytes)
 {
     struct pin_rig *rig = ctx;
+    add_inside(rig, 1);
     if (rig->touch_us)
         usleep(rig->touch_us);
     while (spw_load_acquire(&rig->touches) >= spw_load_acquire(&rig->may_touch))
         usleep(100);
     if (rig->config.threads == 1)
         spw_add_own(&rig->touches, 1);
+    add_inside(rig, -1);
     return 0;
 }
 
+/* NULL: there is no such address space. */
 static uint8_t *reserve(uint64_t bytes)
 {
-    uint8_t *start =
-        mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    cr_assert_neq(start, MAP_FAILED);
-    return start;
+    void *start = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return start == MAP_FAILED ? NULL : start;
 }
 
 int pin_rig_open_again(int fd)
@@ -98,7 +128,7 @@ int pin_rig_open_again(int fd)
     return open(path, O_RDWR | O_CLOEXEC);
 }
 
-void pin_rig_prepare(struct pin_rig *rig, int lock, uint32_t slots, uint32_t slot_bytes)
+bool pin_rig_try_prepare(struct pin_rig *rig, int lock, uint32_t slots, uint32_t slot_bytes)
 {
     *rig = (struct pin_rig){.lock = pin_rig_open_again(lock)};
     pthread_mutex_init(&rig->driver.lock, NULL);
@@ -122,7 +152,15 @@ void pin_rig_prepare(struct pin_rig *rig, int lock, uint32_t slots, uint32_t slo
     for (uint32_t s = 0; s < PIN_SHARDS; s++) {
         rig->config.memory[s].bytes = (uint64_t)slots * slot_bytes;
         rig->config.memory[s].start = reserve(spw_align_up(rig->config.memory[s].bytes, 4096));
+        if (!rig->config.memory[s].start)
+            return false;
     }
+    return true;
+}
+
+void pin_rig_prepare(struct pin_rig *rig, int lock, uint32_t slots, uint32_t slot_bytes)
+{
+    cr_assert(pin_rig_try_prepare(rig, lock, slots, slot_bytes));
 }
 
 int pin_rig_lock(void)
@@ -171,4 +209,28 @@ bool pin_rig_wait_for_piece(struct pin_rig *rig)
     for (uint32_t i = 0; i < 50000 && spw_pin_usable_slots(rig->pin) == 0; i++)
         usleep(100);
     return spw_pin_usable_slots(rig->pin) != 0;
+}
+
+bool pin_rig_wait_inside(struct pin_rig *rig, uint32_t threads)
+{
+    for (uint32_t i = 0; i < 50000 && add_inside(rig, 0) != threads; i++)
+        usleep(100);
+    return add_inside(rig, 0) == threads;
+}
+
+bool pin_rig_copies(struct pin_rig *rig, const uint8_t *start, uint64_t bytes)
+{
+    if (!spw_pin_use(rig->pin, start, bytes))
+        return false;
+    spw_pin_done(rig->pin);
+    return true;
+}
+
+bool pin_rig_wait_for_end(struct pin_rig *rig, uint32_t slot)
+{
+    const uint8_t *start = pin_rig_slot(rig, 0, slot);
+    for (uint32_t i = 0; i < 50000; i++, usleep(100))
+        if (!pin_rig_copies(rig, start, rig->config.slot_bytes))
+            return true;
+    return false;
 }

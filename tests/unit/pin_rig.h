@@ -1,8 +1,8 @@
 #ifndef SPW_TESTS_UNIT_PIN_RIG_H
 #define SPW_TESTS_UNIT_PIN_RIG_H
 /*
- * A worker's pinning on a driver of the tests' own, which keeps a list of what is registered and sees calls that
- * overlap, in memory or in time. Touching is the test's, too: it takes time, or waits for the test.
+ * A worker's pinning on a driver of the tests' own, which keeps a list of what is registered and sees calls
+ * that overlap, in memory or in time. Touching is the test's, too: it takes time, or waits for the test.
  */
 #include "gpu/pin.h"
 
@@ -35,6 +35,7 @@ struct pin_driver {
     int turn_fd;            /* two calls at a time on it: the later is counted */
     uint64_t last_ns;       /* a call's end                              */
     uint64_t pause_ns;      /* the shortest time from one call to the next */
+    const uint8_t *asked;   /* where the last call began */
 };
 
 struct pin_rig {
@@ -46,6 +47,7 @@ struct pin_rig {
     spw_atomic64 may_touch; /* steps that touching waits for; UINT64_MAX: none */
     spw_atomic64 touches;
     uint32_t touch_us;
+    uint32_t inside; /* threads in touch(), under the driver's lock */
     char words[256];
     struct spw_pin *pin;
     int lock;
@@ -53,10 +55,16 @@ struct pin_rig {
 
 /** Ranges registered now. */
 uint32_t pin_rig_held(struct pin_driver *driver);
+/** Until that many calls have registered or failed to, for 5 s at most. */
+bool pin_rig_wait_for_adds(struct pin_driver *driver, uint32_t wanted);
+/** Where the last of them began. */
+const uint8_t *pin_rig_asked(struct pin_driver *driver);
 /** The same file, as another worker opens it. */
 int pin_rig_open_again(int fd);
-/** Two shards of @slots slots, the own one pinned by one thread in pieces of four. Nothing is touched but by the
- * rig's own touch(). */
+/** Two shards of @slots slots, the own one pinned by one thread in pieces of four. Nothing is touched but by
+ * the rig's own touch(). False: no address space. */
+bool pin_rig_try_prepare(struct pin_rig *rig, int lock, uint32_t slots, uint32_t slot_bytes);
+/** The same, or the test fails. */
 void pin_rig_prepare(struct pin_rig *rig, int lock, uint32_t slots, uint32_t slot_bytes);
 int pin_rig_lock(void);
 void pin_rig_start(struct pin_rig *rig);
@@ -68,5 +76,11 @@ uint8_t *pin_rig_slot(const struct pin_rig *rig, uint32_t shard, uint32_t slot);
 void pin_rig_finish(struct pin_rig *rig);
 /** Until some slot is usable, likewise for 5 s at most. */
 bool pin_rig_wait_for_piece(struct pin_rig *rig);
+/** Until so many threads stand in touch(), likewise. */
+bool pin_rig_wait_inside(struct pin_rig *rig, uint32_t threads);
+/** A copy of it begins and ends: was it pinned? */
+bool pin_rig_copies(struct pin_rig *rig, const uint8_t *start, uint64_t bytes);
+/** Until copies of that slot of the own shard don't begin any more, likewise. */
+bool pin_rig_wait_for_end(struct pin_rig *rig, uint32_t slot);
 
 #endif
