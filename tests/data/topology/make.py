@@ -51,9 +51,10 @@ class Host:
                       '<topology version="2.0">\n' + "\n".join(self.lines) + "\n</topology>\n")
 
 
-def machine(packages, cpus_each, gpus_each, below=True, allowed=None, memory_only=(), allowed_nodes=None):
-    """Packages with a node each; @memory_only: nodes without CPUs, near to package 0."""
+def machine(gpus, cpus_each, below=True, allowed=None, memory_only=(), allowed_nodes=None):
+    """Packages with a node and so many @gpus each; @memory_only: nodes without CPUs, near to package 0."""
     host = Host()
+    packages, made = len(gpus), 0
     cpus, nodes = range(packages * cpus_each), [*range(packages), *memory_only]
     host.open("Machine", cpus, nodes, 'os_index="0" '
               f'allowed_cpuset="{bits(allowed or cpus)}" allowed_nodeset="{bits(allowed_nodes or nodes)}"')
@@ -64,20 +65,24 @@ def machine(packages, cpus_each, gpus_each, below=True, allowed=None, memory_onl
         for number in near:
             host.node(number, own)
         host.cores(own, near)
-        for g in range(gpus_each if below else 0):
-            host.gpu(p * gpus_each + g)
+        for _ in range(gpus[p] if below else 0):
+            host.gpu(made)
+            made += 1
         host.close()
-    for g in range(0 if below else packages * gpus_each):
+    for g in range(0 if below else sum(gpus)):
         host.gpu(g)
     host.close()
     return host
 
 
 if __name__ == "__main__":
-    machine(2, 8, 4).write("two_packages")
-    machine(2, 8, 4, below=False).write("node_unknown")
-    machine(4, 4, 1).write("four_nodes")
-    machine(2, 8, 4, allowed=range(8)).write("cpus_of_node_0")
-    machine(2, 8, 4, allowed=range(8), allowed_nodes=[0]).write("node_0_alone")
-    machine(2, 8, 1, memory_only=(2, 3)).write("memory_nodes")
-    machine(2, 8, 0).write("no_devices")
+    machine([4, 4], 8).write("two_packages")
+    machine([4, 4], 8, below=False).write("node_unknown")
+    machine([1, 1, 1, 1], 4).write("four_nodes")
+    machine([2, 0, 2, 0], 4).write("gpus_of_nodes_0_and_2")
+    machine([0, 2], 8).write("gpus_of_node_1")
+    machine([4, 4], 8, allowed=range(8)).write("cpus_of_node_0")
+    machine([4, 4], 8, allowed=[4, 5, 6, 7, 12]).write("some_cpus")
+    machine([4, 4], 8, allowed=range(8), allowed_nodes=[0]).write("node_0_alone")
+    machine([1, 1], 8, memory_only=(2, 3)).write("memory_nodes")
+    machine([0, 0], 8).write("no_devices")
