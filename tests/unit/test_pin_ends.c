@@ -119,8 +119,10 @@ Test(pin_ends, closed_in_the_middle_no_further_piece_is_pinned)
     spw_store_relaxed(&rig.may_touch, 4);
     pin_rig_start(&rig);
     cr_assert(pin_rig_wait_for_piece(&rig));
+    /* in the next piece: the pin isn't gone before that is touched */
+    cr_assert(pin_rig_wait_inside(&rig, 1));
     cr_assert_eq(pthread_create(&closer, NULL, close_pin, rig.pin), 0);
-    while (!spw_pin_is_stopped(rig.pin)) /* it isn't gone before the next piece is touched */
+    while (!spw_pin_is_stopped(rig.pin))
         usleep(100);
     spw_store_release(&rig.may_touch, UINT64_MAX);
     pthread_join(closer, NULL);
