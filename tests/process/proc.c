@@ -97,22 +97,48 @@ static void stop_listening(struct proc_pool *pool)
     pool->words[0] = 0;
 }
 
+/* Read once what is said until then: false if that is nothing. */
+static bool hear_more(struct proc_pool *pool, uint64_t until_ms)
+{
+    struct pollfd look = {.fd = pool->words_fd, .events = POLLIN};
+    size_t length = strlen(pool->words);
+    uint64_t now = proc_now_ms();
+    need(pool->words_fd != 0, "nobody listens");
+    need(length + 1 < sizeof pool->words, "more is said than there is room for");
+    if (poll(&look, 1, now < until_ms ? (int)(until_ms - now) : 0) <= 0)
+        return false;
+    ssize_t got = read(look.fd, pool->words + length, sizeof pool->words - 1 - length);
+    if (got <= 0)
+        return false;
+    pool->words[length + (size_t)got] = 0;
+    return true;
+}
+
 bool proc_said(struct proc_pool *pool, const char *words)
 {
     uint64_t until = proc_now_ms() + 1000;
-    size_t length = strlen(pool->words);
-    while (!strstr(pool->words, words)) {
-        struct pollfd look = {.fd = pool->words_fd, .events = POLLIN};
-        uint64_t now = proc_now_ms();
-        if (now >= until || poll(&look, 1, (int)(until - now)) <= 0)
+    while (!strstr(pool->words, words))
+        if (!hear_more(pool, until))
             return false;
-        ssize_t got = read(look.fd, pool->words + length, sizeof pool->words - 1 - length);
-        if (got <= 0)
-            return false;
-        length += (size_t)got;
-        pool->words[length] = 0;
-    }
     return true;
+}
+
+uint32_t proc_said_count(struct proc_pool *pool, const char *words)
+{
+    uint32_t count = 0;
+    while (hear_more(pool, 0))
+        ;
+    for (const char *at = pool->words; (at = strstr(at, words)); at++)
+        count++;
+    return count;
+}
+
+/* The last of its processes closes its end. */
+static void hear_the_rest(struct proc_pool *pool)
+{
+    uint64_t until = proc_now_ms() + 1000;
+    while (pool->words_fd && hear_more(pool, until))
+        ;
 }
 
 void proc_spawn(struct proc_pool *pool)
@@ -253,6 +279,7 @@ int proc_stop(struct proc_pool *pool, int signal)
     kill(pool->daemon, signal);
     int status = support_wait(pool->daemon, PROC_LIMIT_MS);
     pool->daemon = 0;
+    hear_the_rest(pool);
     look_away(pool);
     return status;
 }

@@ -54,7 +54,8 @@ void proc_spawn(struct proc_pool *pool);
 int proc_await(struct proc_pool *pool);
 /** proc_open, proc_spawn and proc_await; false with words on standard error. */
 bool proc_start(struct proc_pool *pool, const struct proc_config *config);
-/** Ask for a stop by @signal and wait for the end: its exit status as of support_wait. */
+/** Ask for a stop by @signal and wait for the end: its exit status as of support_wait. All that it said
+ * is heard then. */
 int proc_stop(struct proc_pool *pool, int signal);
 /** Kill the daemon alone, by SIGKILL. */
 void proc_kill_daemon(struct proc_pool *pool);
@@ -63,6 +64,8 @@ void proc_kill_daemon(struct proc_pool *pool);
 void proc_kill_all(struct proc_pool *pool);
 /** Has a daemon that is listened to said @words, or does within a second? */
 bool proc_said(struct proc_pool *pool, const char *words);
+/** How often it has said them so far; after proc_stop(), in all. What must not be said is asked here. */
+uint32_t proc_said_count(struct proc_pool *pool, const char *words);
 
 /** The next line of a child's output is @want; else false, with what it is on standard error. */
 bool proc_reads_line(int fd, const char *want);
