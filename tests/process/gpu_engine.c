@@ -1,13 +1,15 @@
 /*
  * gpu_engine DIR NAME LIBRARY GPU COMMAND [ARGUMENT]: an engine's process with KV in GPU memory, attached
  * to pool NAME in DIR. Says what it did in lines on its standard output; exit status 0 only if all was
- * as it must be.
+ * as it must be, 1 a call or a run failed, 3 its memory was refused, 4 other bytes came back.
  *
  * With GPU_ENGINE_INSIDE=K in its environment it is worker K itself, by a thread, and registers its memory by
  * address; with GPU_ENGINE_OTHER, too, the worker's GPU is the one that the pool has for it.
  *
  *   rounds N   register, then N times: write a chunk's blocks, store them behind that work, poison other
  *              blocks, load there, compare; say "worker K" and "rounds N"
+ *   store KEY  register, and store the chunk of that key
+ *   load KEY   register, load the chunk that some engine has stored by that key, and compare
  *   hold       register, store one chunk, say "ready", and stay
  *   until-lost register, say "ready", then as rounds until a call or a run fails, say "lost", register
  *              anew until that works again, and go on for 20 rounds; say "back"
@@ -31,6 +33,8 @@
 #define TOKENS      16u
 #define FENCES      4u
 #define LIMIT_NS    8000000000u
+
+enum { REFUSED = 3, OTHER_BYTES };
 
 static struct spw_gpu *gpu;
 static const struct spw_driver *driver;
@@ -300,25 +304,52 @@ static int load(struct spw_request *request, const uint32_t blocks[PER_CHUNK])
     return rc < 0 ? rc : await(cookie).status;
 }
 
-static int one_round(uint64_t key)
+/* The blocks that a round stores, and those that it loads into. */
+static void choose_blocks(uint64_t key, uint32_t from[PER_CHUNK], uint32_t to[PER_CHUNK])
 {
-    uint32_t from[PER_CHUNK], to[PER_CHUNK];
     for (uint32_t b = 0; b < PER_CHUNK; b++) {
         from[b] = (uint32_t)(key * 5 + b * 7) % BLOCKS;
         to[b] = (from[b] + 3) % BLOCKS;
     }
+}
+
+/* Into blocks where something else was. */
+static int load_and_compare(struct spw_request *request, const uint32_t to[PER_CHUNK], uint64_t key)
+{
+    for (uint32_t b = 0; b < PER_CHUNK; b++)
+        write_block(to[b], ~key, b);
+    must(driver->StreamSynchronize(stream), "poison");
+    int rc = load(request, to);
+    for (uint32_t b = 0; b < PER_CHUNK && rc == 0; b++)
+        if (!block_is(to[b], key, b)) {
+            fprintf(stderr, "gpu_engine: other bytes came back: key %" PRIu64 "\n", key);
+            exit(OTHER_BYTES);
+        }
+    return rc;
+}
+
+static int one_round(uint64_t key)
+{
+    uint32_t from[PER_CHUNK], to[PER_CHUNK];
+    choose_blocks(key, from, to);
     struct spw_request *request = open_request(key);
     int rc = store(request, from, key);
-    for (uint32_t b = 0; b < PER_CHUNK && rc == 0; b++)
-        write_block(to[b], ~key, b); /* something else there */
-    must(driver->StreamSynchronize(stream), "poison");
     if (rc == 0)
-        rc = load(request, to);
-    for (uint32_t b = 0; b < PER_CHUNK && rc == 0; b++)
-        if (!block_is(to[b], key, b))
-            fail("other bytes came back", (int)key);
+        rc = load_and_compare(request, to, key);
     spw_request_finish(request);
     return rc;
+}
+
+static void half_round(bool is_load, uint64_t key)
+{
+    uint32_t from[PER_CHUNK], to[PER_CHUNK];
+    choose_blocks(key, from, to);
+    struct spw_request *request = open_request(key);
+    int rc = is_load ? load_and_compare(request, to, key) : store(request, from, key);
+    spw_request_finish(request);
+    if (rc != 0)
+        fail(is_load ? "load" : "store", rc);
+    printf("worker %u\n", worker);
 }
 
 /* Of keys that no engine before has stored: what is there needs no run. */
@@ -370,13 +401,15 @@ int main(int argc, char **argv)
     int rc = register_kv();
     if (rc < 0) {
         printf("refused %d %s\n", rc, text);
-        return 3;
+        return REFUSED;
     }
     open_space();
     if (strcmp(argv[5], "rounds") == 0) {
         uint64_t count = argc > 6 ? strtoull(argv[6], NULL, 10) : 1;
         rounds(first_key(), count);
         printf("worker %u\nrounds %" PRIu64 "\n", worker, count);
+    } else if (argc > 6) {
+        half_round(strcmp(argv[5], "load") == 0, strtoull(argv[6], NULL, 10));
     } else if (strcmp(argv[5], "hold") == 0) {
         rounds(first_key(), 1);
         puts("ready");
