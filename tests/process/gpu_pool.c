@@ -26,11 +26,14 @@ void gpu_pool_start(uint32_t workers, const char *more, const char *value)
     cr_assert(proc_start(&gpu_pool, &config));
 }
 
-void gpu_pool_start_mortal(uint32_t workers, const char *more, const char *value)
+void gpu_pool_open_mortal(const struct proc_config *config)
 {
-    struct proc_config config = gpu_pool_config(workers, more, value);
-    proc_open(&gpu_pool, &config);
+    proc_open(&gpu_pool, config);
     setenv("SPW_CRASH_WORKERS", gpu_pool.dir, 1);
+}
+
+void gpu_pool_serve(void)
+{
     proc_spawn(&gpu_pool);
     cr_assert_eq(proc_await(&gpu_pool), 0);
 }
@@ -40,15 +43,20 @@ static bool has_restarted_twice(void *before)
     return spw_load_relaxed(&gpu_pool.seen->ctl->worker[0].restarts) >= *(uint64_t *)before + 2;
 }
 
-bool gpu_pool_die_at(const char *point)
+void gpu_pool_doom(const char *point)
 {
     char path[SUPPORT_PATH_BYTES + 16];
     snprintf(path, sizeof path, "%s/.crash.0", gpu_pool.dir);
     FILE *file = fopen(path, "w");
     bool written = file && fputs(point, file) >= 0 && fclose(file) == 0;
     cr_assert(written);
-    uint64_t before = spw_load_relaxed(&gpu_pool.seen->ctl->worker[0].restarts);
     proc_signal_worker(&gpu_pool, 0, SIGKILL);
+}
+
+bool gpu_pool_die_at(const char *point)
+{
+    uint64_t before = spw_load_relaxed(&gpu_pool.seen->ctl->worker[0].restarts);
+    gpu_pool_doom(point);
     return proc_eventually(has_restarted_twice, &before, 8000);
 }
 
@@ -58,11 +66,18 @@ void gpu_pool_stop(void)
     proc_close(&gpu_pool);
 }
 
-int gpu_pool_engine(const char *gpu, const char *command, const char *count, char *out,
+int gpu_pool_engine(const char *gpu, const char *command, const char *argument, char *out,
                     size_t bytes)
 {
-    const char *argv[] = {GPU_ENGINE, gpu_pool.dir, "pool", FAKE_CUDA, gpu, command, count, NULL};
+    const char *argv[] = {GPU_ENGINE, gpu_pool.dir, "pool",   FAKE_CUDA,
+                          gpu,        command,      argument, NULL};
     return proc_run(argv, out, bytes, 30000);
+}
+
+void gpu_pool_expect_rounds(const char *gpu, const char *count)
+{
+    char out[512];
+    cr_expect_eq(gpu_pool_engine(gpu, "rounds", count, out, sizeof out), 0, "%s", out);
 }
 
 pid_t gpu_pool_spawn_engine(const char *command, int *out_fd)

@@ -14,15 +14,20 @@ extern struct proc_pool gpu_pool;
 /** Chunks of 4 KiB; an option more, or NULL. The host's GPUs are set in the environment. */
 struct proc_config gpu_pool_config(uint32_t workers, const char *more, const char *value);
 void gpu_pool_start(uint32_t workers, const char *more, const char *value);
-/** The same, and workers die where they are told to. */
-void gpu_pool_start_mortal(uint32_t workers, const char *more, const char *value);
-/** Kill worker 0, and let its successor die at @point ("NAME:N"): true once the one after that is started. */
+/** One whose workers die where they are told to; then a daemon for what is open. */
+void gpu_pool_open_mortal(const struct proc_config *config);
+void gpu_pool_serve(void);
+/** Kill worker 0; its successor will die at @point ("NAME:N"). */
+void gpu_pool_doom(const char *point);
+/** The same, to its end: true once the one after that successor is started. */
 bool gpu_pool_die_at(const char *point);
 /** A clean end is expected. */
 void gpu_pool_stop(void);
 /** An engine on @gpu to its end: its exit status, and what it said in @out. */
-int gpu_pool_engine(const char *gpu, const char *command, const char *count, char *out,
+int gpu_pool_engine(const char *gpu, const char *command, const char *argument, char *out,
                     size_t bytes);
+/** "rounds" of one, which end well. */
+void gpu_pool_expect_rounds(const char *gpu, const char *count);
 /** One on device 0 that runs on; its output at *out_fd. */
 pid_t gpu_pool_spawn_engine(const char *command, int *out_fd);
 
