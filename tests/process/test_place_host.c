@@ -1,6 +1,6 @@
 /* Hosts that aren't here, as spillwayd meets them: sysfs shows two nodes with a CPU each and a GPU on each,
  * and the driver is a stand-in. Memory of node 1 there is none; the kernel doesn't allow it. */
-#include "tests/process/proc.h"
+#include "tests/process/gpu_pool.h"
 
 #include <criterion/criterion.h>
 #include <dirent.h>
@@ -18,10 +18,7 @@ TestSuite(place_host, .timeout = 60);
 
 #define NODES "/sys/devices/system/node"
 #define PCI   "/sys/bus/pci/devices"
-#define A     "GPU-aaaaaaaa-0000-0000-0000-000000000001"
-#define B     "GPU-bbbbbbbb-0000-0000-0000-000000000002"
 
-static struct proc_pool pool;
 static char out[65536];
 
 /* What a test makes of the host, before it is covered. */
@@ -63,14 +60,26 @@ static void put_gpu(const char *root, const char *bus, const char *numa_node,
     }
 }
 
+/* On @cpus alone, with all that is started from here; false: they may not be used. */
+static bool run_on(uint64_t cpus)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    for (unsigned n = 0; n < 64; n++)
+        if (cpus >> n & 1)
+            CPU_SET(n, &set);
+    return sched_setaffinity(0, sizeof set, &set) == 0 &&
+           sched_getaffinity(0, sizeof set, &set) == 0 &&
+           CPU_COUNT(&set) == __builtin_popcountll(cpus);
+}
+
 /* In a child: 0 or SUPPORT_SKIP. */
 static int cover(const struct host *host)
 {
     static const char *const lists[] = {"online", "possible", "has_cpu", "has_memory",
                                         "has_normal_memory"};
     char root[SUPPORT_PATH_BYTES], path[SUPPORT_PATH_BYTES + 8];
-    if (access(NODES, F_OK) || access(PCI, F_OK) || sysconf(_SC_NPROCESSORS_ONLN) < 2 ||
-        support_shm_dir(root))
+    if (access(NODES, F_OK) || access(PCI, F_OK) || !run_on(3) || support_shm_dir(root))
         return SUPPORT_SKIP;
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
         snprintf(path, sizeof path, "/node/%s", lists[i]);
@@ -87,14 +96,19 @@ static int cover(const struct host *host)
     return support_cover(PCI, path) ? SUPPORT_SKIP : 0;
 }
 
-/* Two workers on the stand-in, whose GPUs are @devices. */
-static bool start(const char *devices, const char *more, const char *value)
+/* Two workers on the stand-in. */
+static bool start(const char *more, const char *value)
 {
-    struct proc_config config = {.workers = 2, .chunk_bytes = 4096, .listen = true};
-    const char *args[] = {"--copier", "cuda", "--cuda-library", FAKE_CUDA, more, value};
-    memcpy(config.more, args, sizeof args);
-    setenv("FAKE_CUDA_DEVICES", devices, 1);
-    return proc_start(&pool, &config);
+    struct proc_config config = gpu_pool_config(2, more, value);
+    return proc_start(&gpu_pool, &config);
+}
+
+/* The same, and the driver counts from the other end. */
+static bool start_reordered(const char *more, const char *value)
+{
+    struct proc_config config = gpu_pool_config(2, more, value);
+    setenv("FAKE_CUDA_DEVICES", GPU_B "@0000:90:00.0," GPU_A "@0000:10:00.0", 1);
+    return proc_start(&gpu_pool, &config);
 }
 
 /* Does every thread of worker @k run on @cpus alone? */
@@ -104,7 +118,7 @@ static bool runs_on(uint32_t k, uint64_t cpus)
     bool all = true;
     uint32_t threads = 0;
     snprintf(path, sizeof path, "/proc/%d/task",
-             (int)spw_load_relaxed(&pool.seen->ctl->worker[k].pid));
+             (int)spw_load_relaxed(&gpu_pool.seen->ctl->worker[k].pid));
     DIR *dir = opendir(path);
     for (struct dirent *entry; dir && (entry = readdir(dir));) {
         cpu_set_t set;
@@ -123,25 +137,31 @@ static bool runs_on(uint32_t k, uint64_t cpus)
 
 static bool says(const char *command, const char *words)
 {
-    if (proc_spillway(&pool, command, false, out, sizeof out) == 0 && strstr(out, words))
+    if (proc_spillway(&gpu_pool, command, false, out, sizeof out) == 0 && strstr(out, words))
         return true;
     fprintf(stderr, "%s lacks \"%s\":\n%s", command, words, out);
     return false;
 }
 
+/* To the end of it; false: it wasn't a clean one. */
+static bool stopped(void)
+{
+    return proc_stop(&gpu_pool, SIGTERM) == 0;
+}
+
+static bool said(const char *words)
+{
+    return proc_said(&gpu_pool, words);
+}
+
 static uint32_t said_count(const char *words)
 {
-    uint32_t count = 0;
-    for (const char *at = pool.words; (at = strstr(at, words)); at++)
-        count++;
-    return count;
+    return proc_said_count(&gpu_pool, words);
 }
 
 static int finish(void)
 {
-    if (proc_stop(&pool, SIGTERM) != 0)
-        return 50;
-    proc_close(&pool);
+    proc_close(&gpu_pool);
     return 0;
 }
 
@@ -160,20 +180,22 @@ static int each_on_its_node(void *arg)
     (void)arg;
     if (cover(&one_each))
         return SUPPORT_SKIP;
-    if (!start(A "@0000:10:00.0," B "@0000:90:00.0", NULL, NULL))
+    if (!start(NULL, NULL))
         return 10;
-    if (!proc_said(&pool, "GPU at 0000:10:00.0, node 0 (detected), CPUs 0 (of its node), "
-                          "memory on node 0") ||
-        !proc_said(&pool, "GPU at 0000:90:00.0, node 1 (detected), CPUs 1 (of its node)"))
+    if (!said("GPU at 0000:10:00.0, node 0 (detected), CPUs 0 (of its node), "
+              "memory on node 0") ||
+        !said("GPU at 0000:90:00.0, node 1 (detected), CPUs 1 (of its node)"))
         return 11;
     if (!runs_on(0, 1) || !runs_on(1, 2))
         return 12;
-    if (!says("stat", "100.0 %") || said_count("another") || said_count("its place was chosen"))
+    if (!says("stat", "100.0 %"))
         return 13;
-    uint64_t before = proc_incarnation(&pool, 1);
-    proc_signal_worker(&pool, 1, SIGKILL);
-    if (!proc_await_successor(&pool, 1, before) || !runs_on(1, 2))
+    uint64_t before = proc_incarnation(&gpu_pool, 1);
+    proc_signal_worker(&gpu_pool, 1, SIGKILL);
+    if (!proc_await_successor(&gpu_pool, 1, before) || !runs_on(1, 2))
         return 14;
+    if (!stopped() || said_count("another") || said_count("its place was chosen"))
+        return 15;
     return finish();
 }
 
@@ -188,7 +210,7 @@ static bool has_in_environment(uint32_t k, const char *entry)
     static char text[65536];
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/environ",
-             (int)spw_load_relaxed(&pool.seen->ctl->worker[k].pid));
+             (int)spw_load_relaxed(&gpu_pool.seen->ctl->worker[k].pid));
     FILE *file = fopen(path, "re");
     size_t bytes = file ? fread(text, 1, sizeof text, file) : 0;
     if (file)
@@ -203,12 +225,14 @@ static int the_other_first(void *arg)
         return SUPPORT_SKIP;
     setenv("CUDA_VISIBLE_DEVICES", "1,0", 1);
     setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST", 1);
-    if (!start(A "@0000:10:00.0," B "@0000:90:00.0", NULL, NULL))
+    if (!start(NULL, NULL))
         return 10;
-    if (!runs_on(0, 2) || !runs_on(1, 1) || said_count("its place was chosen"))
+    if (!runs_on(0, 2) || !runs_on(1, 1))
         return 11;
     if (!has_in_environment(0, "CUDA_DEVICE_ORDER=PCI_BUS_ID"))
         return 12;
+    if (!stopped() || said_count("its place was chosen"))
+        return 13;
     return finish();
 }
 
@@ -222,13 +246,14 @@ static int unknown_nodes(void *arg)
     (void)arg;
     if (cover(&unknown))
         return SUPPORT_SKIP;
-    if (!start(A "@0000:10:00.0," B "@0000:90:00.0", NULL, NULL))
+    if (!start(NULL, NULL))
         return 10;
     if (!says("stat", "unknown (interleaved)") || !says("ls", "unknown (interleaved)"))
         return 11;
-    if (!proc_said(&pool, "of workers 0-1 is unknown") || said_count("is unknown") != 1)
+    if (!runs_on(0, 3))
         return 12;
-    if (said_count("mbind") || !runs_on(0, 3))
+    if (!stopped() || said_count("of workers 0-1 is unknown") != 1 ||
+        said_count("is unknown") != 1 || said_count("mbind"))
         return 13;
     return finish();
 }
@@ -243,11 +268,12 @@ static int unknown_but_named(void *arg)
     (void)arg;
     if (cover(&unknown))
         return SUPPORT_SKIP;
-    if (!start(A "@0000:10:00.0," B "@0000:90:00.0", "--gpu-node", "1,0"))
+    if (!start("--gpu-node", "1,0"))
         return 10;
-    if (!proc_said(&pool, "node 1 (configured), CPUs 1 (of its node)") || !runs_on(0, 2) ||
-        !runs_on(1, 1))
+    if (!said("node 1 (configured), CPUs 1 (of its node)") || !runs_on(0, 2) || !runs_on(1, 1))
         return 11;
+    if (!stopped())
+        return 12;
     return finish();
 }
 
@@ -258,21 +284,19 @@ Test(place_host, TP_2_a_node_that_is_named_is_used)
 
 static int on_node_0_alone(void *arg)
 {
-    cpu_set_t first;
     (void)arg;
-    CPU_ZERO(&first);
-    CPU_SET(0, &first);
-    if (cover(&one_each) || sched_setaffinity(0, sizeof first, &first))
+    if (cover(&one_each) || !run_on(1))
         return SUPPORT_SKIP;
-    if (!start(A "@0000:10:00.0," B "@0000:90:00.0", NULL, NULL))
+    if (!start(NULL, NULL))
         return 10;
-    if (!proc_said(&pool, "info: placement: worker 1: none of its node's CPUs may be used") ||
-        !runs_on(1, 1))
+    if (!said("info: placement: worker 1: none of its node's CPUs may be used") || !runs_on(1, 1))
         return 11;
-    if (!proc_said(&pool, "warning: placement: worker 1: the memory of its node may not be used"))
+    if (!said("warning: placement: worker 1: the memory of its node may not be used"))
         return 12;
-    if (said_count("error") || !says("stat", "elsewhere"))
+    if (!says("stat", "elsewhere"))
         return 13;
+    if (!stopped() || said_count("error"))
+        return 14;
     return finish();
 }
 
@@ -286,22 +310,22 @@ static int in_another_order(void *arg)
     (void)arg;
     if (cover(&one_each))
         return SUPPORT_SKIP;
-    if (!start(B "@0000:90:00.0," A "@0000:10:00.0", NULL, NULL))
+    if (!start_reordered(NULL, NULL))
         return 10;
-    if (!proc_said(&pool,
-                   "worker 0 copies by the GPU at 0000:90:00.0, but its place was chosen for "
-                   "the one at 0000:10:00.0; name GPUs by UUID or PCI address (--gpu)"))
+    if (!said("worker 0 copies by the GPU at 0000:90:00.0, but its place was chosen for "
+              "the one at 0000:10:00.0; name GPUs by UUID or PCI address (--gpu)"))
         return 11;
-    uint64_t before = proc_incarnation(&pool, 0);
-    proc_signal_worker(&pool, 0, SIGKILL);
-    if (!proc_await_successor(&pool, 0, before) || said_count("worker 0 copies by the GPU at") != 1)
+    uint64_t before = proc_incarnation(&gpu_pool, 0);
+    proc_signal_worker(&gpu_pool, 0, SIGKILL);
+    if (!proc_await_successor(&gpu_pool, 0, before))
         return 12;
-    if (finish())
+    if (!stopped() || said_count("worker 0 copies by the GPU at") != 1)
         return 13;
+    finish();
     /* the remedy */
-    if (!start(B "@0000:90:00.0," A "@0000:10:00.0", "--gpu", "0000:10:00.0,0000:90:00.0"))
+    if (!start_reordered("--gpu", "0000:10:00.0,0000:90:00.0"))
         return 14;
-    if (said_count("its place was chosen"))
+    if (!stopped() || said_count("its place was chosen"))
         return 15;
     return finish();
 }
