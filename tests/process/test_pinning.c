@@ -165,12 +165,7 @@ Test(process_pinning, CU_2_relaxed_one_that_cannot_pin_leaves_all_unpinned_with_
 
 Test(process_pinning, CU_2_strict_one_that_cannot_pin_ends_the_pool_and_is_named)
 {
-    struct proc_config config = {
-        .workers = 2,
-        .chunk_bytes = 4096,
-        .listen = true,
-        .more = {"--copier", "cuda", "--cuda-library", FAKE_CUDA, "--pin", "strict"}};
-    setenv("FAKE_CUDA_DEVICES", GPU_A "@0000:10:00.0," GPU_B "@0000:90:00.0", 1);
+    struct proc_config config = gpu_pool_config(2, "--pin", "strict");
     setenv("FAKE_CUDA_UNPINNABLE", "1", 1);
     proc_open(&gpu_pool, &config);
     proc_spawn(&gpu_pool);
