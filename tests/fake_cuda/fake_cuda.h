@@ -51,8 +51,8 @@ struct fake_cuda {
        from then on, and nothing is copied any more. NAMEs that no call ever tells, whatever CODE but 0
        is: "byte", the Nth piece gets a wrong byte; "behind", the byte behind it is changed, which must
        be somebody's; "early", the Nth event that is recorded has happened at once;
-       "stall", the Nth copy or kernel doesn't end. GPU: only in processes whose GPU is that one of
-       FAKE_CUDA_DEVICES, from 0 */
+       "stall", the Nth copy doesn't end; "stall-kernel", nor does the Nth kernel. GPU: only in processes
+       whose GPU is that one of FAKE_CUDA_DEVICES, from 0 */
     void (*set_faults)(const char *faults);
 };
 

@@ -85,7 +85,8 @@ static void carry_out(CUstream stream, const struct fake_op *op)
 {
     if (stream->dropped || fake_poison() != CUDA_SUCCESS)
         return; /* records neither: what was before them has not happened */
-    if ((op->kind == FAKE_COPY || op->kind == FAKE_KERNEL) && fake_fault("stall") != CUDA_SUCCESS)
+    if ((op->kind == FAKE_COPY && fake_fault("stall") != CUDA_SUCCESS) ||
+        (op->kind == FAKE_KERNEL && fake_fault("stall-kernel") != CUDA_SUCCESS))
         stall(stream);
     switch (op->kind) {
     case FAKE_COPY:

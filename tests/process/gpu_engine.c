@@ -11,6 +11,7 @@
  *   store KEY  register, and store the chunk of that key
  *   load KEY   register, load the chunk that some engine has stored by that key, and compare
  *   hold       register, store one chunk, say "ready", and stay
+ *   stuck      register, begin a store, end the worker inside, say "stopped STATUS", and stay
  *   until-lost register, say "ready", then as rounds until a call or a run fails, say "lost", register
  *              anew until that works again, and go on for 20 rounds; say "back"
  */
@@ -46,6 +47,7 @@ static struct spw_client *client;
 static struct spw_space *space;
 static uint32_t worker;
 static char text[256];
+static bool is_stuck;             /* stores are not waited for */
 static struct spw_inside *inside; /* NULL: the pool's workers are processes of their own */
 
 static void must(CUresult result, const char *what)
@@ -278,7 +280,7 @@ static int store(struct spw_request *request, const uint32_t blocks[PER_CHUNK], 
     cookie = next_cookie();
     rc = spw_run_after(client, &done.ticket, blocks, PER_CHUNK, cookie, fence);
     spw_fence_give(client, worker, fence);
-    return rc < 0 ? rc : await(cookie).status;
+    return rc < 0 || is_stuck ? rc : await(cookie).status;
 }
 
 static int load(struct spw_request *request, const uint32_t blocks[PER_CHUNK])
@@ -390,6 +392,19 @@ static void until_lost(void)
     puts("back");
 }
 
+static void stuck(void)
+{
+    uint32_t blocks[PER_CHUNK] = {1, 2};
+    is_stuck = true;
+    int rc = store(open_request(first_key()), blocks, first_key());
+    if (rc < 0)
+        fail("a store", rc);
+    usleep(100000);
+    printf("stopped %d\n", spw_inside_stop(inside));
+    fflush(stdout);
+    pause();
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 6)
@@ -415,6 +430,8 @@ int main(int argc, char **argv)
         puts("ready");
         fflush(stdout);
         pause();
+    } else if (strcmp(argv[5], "stuck") == 0) {
+        stuck();
     } else {
         until_lost();
     }

@@ -22,13 +22,13 @@ static bool has_stored(void *ctx)
 Test(process_ways, LC_9_a_worker_whose_copies_dont_end_says_so_at_the_limit_and_leaves)
 {
     int out, status;
-    setenv("FAKE_CUDA_FAULTS", "stall:100-:1", 1); /* behind the trial of its registration */
+    setenv("FAKE_CUDA_FAULTS", "stall-kernel:20-:1", 1); /* behind the trial of its registration */
     gpu_pool_start(1, "--drain-limit", "200ms");
     unsetenv("FAKE_CUDA_FAULTS");
     pid_t pid = gpu_pool_spawn_engine("until-lost", &out);
     cr_assert(proc_reads_line(out, "ready"));
     cr_assert(proc_eventually(has_stored, NULL, 5000));
-    usleep(300000); /* some twenty rounds more: one doesn't end */
+    usleep(300000); /* some ten rounds more: one doesn't end */
     uint64_t begin = proc_now_ms();
     cr_expect_eq(proc_stop(&gpu_pool, SIGTERM), 1);
     cr_expect_lt(proc_now_ms() - begin, 5000);
@@ -37,6 +37,47 @@ Test(process_ways, LC_9_a_worker_whose_copies_dont_end_says_so_at_the_limit_and_
     waitpid(pid, &status, 0);
     close(out);
     proc_close(&gpu_pool);
+}
+
+static uint32_t phase(void)
+{
+    return spw_load_acquire(&gpu_pool.seen->ctl->worker[0].phase);
+}
+
+static bool is_down(void *ctx)
+{
+    (void)ctx;
+    return phase() == SPW_WORKER_DOWN;
+}
+
+static bool is_reaped(void *ctx)
+{
+    (void)ctx;
+    return phase() == SPW_WORKER_REAPED;
+}
+
+Test(process_ways, LC_9_an_engine_whose_copies_dont_end_keeps_its_shard_from_others_until_it_ends)
+{
+    char out[512];
+    int fd, status;
+    gpu_pool_start(1, "--inside", "0");
+    setenv("GPU_ENGINE_INSIDE", "0", 1);
+    setenv("FAKE_CUDA_FAULTS", "stall-kernel:3-:1", 1); /* two are the trial's */
+    uint64_t begin = proc_now_ms();
+    pid_t pid = gpu_pool_spawn_engine("stuck", &fd);
+    unsetenv("FAKE_CUDA_FAULTS");
+    cr_assert(proc_reads_line(fd, "stopped -16"));
+    cr_expect_lt(proc_now_ms() - begin, 9000, "the drain limit is 5 s");
+    cr_expect(proc_eventually(is_down, NULL, 2000), "and not REAPED: %u", phase());
+    cr_expect(proc_said(&gpu_pool, "its shard is down until that process ends"));
+    cr_expect_neq(gpu_pool_engine("0", "rounds", "1", out, sizeof out), 0);
+    cr_expect(strstr(out, "is not gone yet"), "%s", out);
+    kill(pid, SIGKILL);
+    waitpid(pid, &status, 0);
+    cr_expect(proc_eventually(is_reaped, NULL, 2000));
+    cr_expect_eq(gpu_pool_engine("0", "rounds", "3", out, sizeof out), 0, "%s", out);
+    close(fd);
+    gpu_pool_stop();
 }
 
 /* Ways to copy that don't work here, and memory that can't be registered at all: the engine's chunks come back
