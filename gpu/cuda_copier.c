@@ -344,6 +344,7 @@ int spw_cuda_copier_open(const struct spw_cuda_copier_config *config,
     copier->stream[SPW_COPY_LOAD].limit = config->in_flight[SPW_COPY_LOAD];
     CUresult result = CUDA_SUCCESS;
     int status = spw_mover_init(&copier->mover, config->gpu, config->kernel_below_bytes);
+    copier->mover.slot_bytes = config->slot_bytes;
     if (status == 0)
         status = open_ids(copier);
     if (status < 0)

@@ -20,6 +20,7 @@ struct spw_cuda_copier_config {
     struct spw_gpu *gpu;           /* borrowed; its context is the worker thread's */
     uint32_t in_flight[2];         /* chunks, by enum spw_copy_kind, 1..64         */
     uint32_t kernel_below_bytes;   /* pieces up to this size go by kernel, 0 = none */
+    uint64_t slot_bytes;           /* no block is larger; 0 = not limited          */
     struct spw_gpu_record *record; /* handles_open, flags and kernel_below_bytes are kept here */
     /* Is this memory pinned? NULL: all is. What isn't is copied piece by piece, which the driver
      * stages, and counted in *unpinned (may be NULL) */

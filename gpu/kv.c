@@ -245,6 +245,11 @@ static int make_planes(struct spw_kv *kv, struct spw_mover *mover,
     }
     for (uint32_t t = 0; t < record->tensors; t++)
         add_planes(kv, tensor_at(record, t));
+    for (uint32_t g = 0; mover->slot_bytes != 0 && g < SPW_GROUP_COUNT_MAX; g++)
+        if (kv->shape.block_bytes[g] > mover->slot_bytes)
+            return spw_fail(err, -EINVAL, "a block of group %u has %lu bytes, a chunk at most %lu",
+                            g, (unsigned long)kv->shape.block_bytes[g],
+                            (unsigned long)mover->slot_bytes);
     return 0;
 }
 

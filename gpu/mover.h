@@ -14,6 +14,7 @@ struct spw_mover {
     CUmodule module; /* NULL: no kernel */
     CUfunction gather, scatter;
     uint32_t kernel_below_bytes;
+    uint64_t slot_bytes;     /* no block is larger; 0 = not limited */
     struct spw_piece *piece; /* and the lists of a batch, all with room for piece_max */
     CUdeviceptr *to, *from;
     size_t *bytes;

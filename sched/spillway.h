@@ -454,8 +454,8 @@ struct spw_kv_config {
  * for rank_worker of its spaces. From then on block ids of its runs there mean blocks of these tensors.
  * Each path is tried, in the first and the last block of each group, whose bytes are put back: while
  * this call runs nothing else may use these. Makes system calls and waits, @timeout_ns (0 = 10 s); not
- * inside a step. Mappings are let go within 2 s when the client detaches or dies; memory must not be
- * freed before. Registering anew replaces.
+ * inside a step. Mappings are let go within 2 s when the client detaches or dies; memory and
+ * events must not be freed before. Registering anew replaces.
  *
  * -EINVAL with words; -ENODEV no worker has this GPU; -EOPNOTSUPP it copies host memory alone;
  * -EOWNERDEAD it is down, or died meanwhile; -EBUSY runs are unfinished, or the daemon has not answered

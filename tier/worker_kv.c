@@ -12,6 +12,7 @@
  *
  *   pairs     [KV-1] status and words before answered -> the client that registers
  */
+#include "shm/alive.h"
 #include "shm/crash_point.h"
 #include "shm/text.h"
 #include "tier/worker_taking.h"
@@ -73,6 +74,18 @@ static struct spw_kv_record *copy_record(struct spw_worker *worker,
     return NULL;
 }
 
+/* Addresses are for who is this very process, which its lock says, not what it says of itself: they'd reach
+ * whatever the worker's process has. */
+static bool may_name_addresses(const struct spw_worker *worker, uint32_t c,
+                               const struct spw_kv_record *record)
+{
+    const struct spw_kv_memory_record *memory = (const struct spw_kv_memory_record *)(record + 1);
+    for (uint32_t m = 0; m < record->memories; m++)
+        if (memory[m].kind == SPW_KV_POINTER)
+            return spw_lock_is_own(worker->pool->lock_fd, SPW_LOCK_CLIENT(c));
+    return true;
+}
+
 static void close_kv(struct spw_worker *worker, uint32_t c)
 {
     const struct spw_copier_handle *copier = &worker->config.copier;
@@ -102,6 +115,12 @@ static bool begin(struct spw_worker *worker, struct spw_worker_taking *taking)
     if (!record) {
         spw_worker_count(worker, SPW_WORKER_commands_bad, status == -EINVAL);
         return refuse(worker, taking, status, "the registration makes no sense");
+    }
+    if (!may_name_addresses(worker, taking->c, record)) {
+        free(record);
+        return refuse(worker, taking, -EINVAL,
+                      "an address means nothing in the worker's process; export it, or run the "
+                      "worker inside the engine");
     }
     close_kv(worker, taking->c);
     client->registering = record;

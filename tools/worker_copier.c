@@ -89,14 +89,16 @@ static int open_pin(const struct spw_config *config, struct spw_worker_copier *c
 }
 
 /* A copy on its way is not overtaken any more: few at a time, and enough to keep the engine busy. */
-static int open_gpu(const struct spw_config *config, struct spw_feed_head *feed,
+static int open_gpu(const struct spw_config *config, const struct spw_pool *pool, uint32_t k,
                     const struct spw_worker_copier *copier, struct spw_copier_handle *out,
                     struct spw_error *err)
 {
+    struct spw_feed_head *feed = pool->feed[k];
     struct spw_cuda_copier_config cuda = {
         .gpu = copier->gpu,
         .in_flight = {IN_FLIGHT, IN_FLIGHT},
         .kernel_below_bytes = (uint32_t)config->gpu_kernel_below,
+        .slot_bytes = pool->geometry.slot_bytes,
         .record = &feed->gpu,
         .is_pinned = is_pinned,
         .pinned_ended = pinned_ended,
@@ -156,7 +158,7 @@ int spw_worker_copier_open(const struct spw_config *config, struct spw_pool *poo
     if (status == 0 && copier->gpu)
         status = open_pin(config, copier, err);
     if (status == 0)
-        status = copier->gpu ? open_gpu(config, feed, copier, &copier->handle, err)
+        status = copier->gpu ? open_gpu(config, pool, k, copier, &copier->handle, err)
                              : open_host(config, &copier->handle, err);
     if (status < 0) {
         spw_worker_copier_close(copier);

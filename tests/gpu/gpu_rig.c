@@ -35,6 +35,7 @@ void gpu_rig_open_with(uint32_t kernel_below, uint32_t in_flight)
         .gpu = rig.gpu,
         .in_flight = {in_flight, in_flight},
         .kernel_below_bytes = kernel_below,
+        .slot_bytes = RIG_SLOT_BYTES,
         .record = &rig.record,
         .is_pinned = is_pinned,
         .unpinned = &rig.unpinned,

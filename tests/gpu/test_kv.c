@@ -109,6 +109,16 @@ Test(kv, CU_8_virtual_memory_in_pieces_is_as_long_as_they_are_without_a_gap)
     gpu_rig_close();
 }
 
+Test(kv, a_block_that_no_slot_holds_is_refused_before_it_is_tried)
+{
+    gpu_rig_open(0);
+    gpu_rig_tensor(0, 2, RIG_SLOT_BYTES / 2, true);
+    cr_expect_eq(gpu_rig_register(3, &err), 0, "%s", err.text);
+    gpu_rig_tensor(0, 1, 64, false);
+    refused(-EINVAL, "a block of group 0 has 65600 bytes, a chunk at most 65536");
+    gpu_rig_close();
+}
+
 /* ---- the trial ------------------------------------------------------------------------------- */
 
 Test(kv, CU_8_the_trial_leaves_every_byte_as_it_was)

@@ -236,6 +236,8 @@ static uint32_t stub_in_flight(struct spw_cold *stub)
 static int stub_close(struct spw_cold *stub, uint64_t limit_ns)
 {
     (void)limit_ns;
+    if (stub->close_status < 0)
+        return stub->close_status;
     memset(stub->transfer, 0, sizeof stub->transfer);
     stub->in_flight = 0;
     stub->events = 0;

@@ -33,6 +33,7 @@ struct spw_cold {
     uint32_t capacity;          /* chunks, 0 = STUB_CHUNKS                              */
     int put_refusal;            /* what put answers                                     */
     int put_status, get_status; /* of ends                                            */
+    int close_status;           /* if negative, what close answers: transfers go on     */
     bool never;                 /* no transfer ends                                     */
     bool down;
     bool absent;            /* it can't be opened                               */

@@ -145,6 +145,41 @@ Test(alive, case20_forked_child_does_not_keep_its_parent_alive)
     spw_lock_close(fd);
 }
 
+Test(alive, a_byte_is_this_processs_own_or_not_whoever_says_so)
+{
+    int fd = make_lock(), other = open_lock();
+    cr_assert_eq(spw_lock_take(fd, 5), 0);
+    cr_expect(spw_lock_is_own(fd, 5) && spw_lock_is_own(other, 5), "through any descriptor");
+    cr_expect(!spw_lock_is_own(fd, 4) && !spw_lock_is_own(fd, 6));
+    spw_lock_drop(fd, 5);
+    cr_expect(!spw_lock_is_own(fd, 5));
+    pid_t pid = start_holder(fd);
+    cr_expect_eq(spw_lock_held(fd, 5), 1);
+    cr_expect(!spw_lock_is_own(fd, 5), "another process holds it");
+    support_kill(pid);
+    spw_lock_close(other);
+    spw_lock_close(fd);
+}
+
+static int tells_whether_it_has(void *arg)
+{
+    return fcntl(*(int *)arg, F_GETFD) >= 0 ? 1 : 0;
+}
+
+Test(alive, adopted_descriptors_are_closed_in_forked_children_too)
+{
+    char name[SUPPORT_PATH_BYTES + 16];
+    cr_assert_eq(support_shm_dir(name), 0);
+    strcat(name, "/lock");
+    int fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    cr_assert(fd >= 0);
+    cr_expect_eq(support_wait(support_fork(tells_whether_it_has, &fd), 5000), 1);
+    cr_assert_eq(spw_lock_adopt(fd), 0);
+    cr_expect_eq(support_wait(support_fork(tells_whether_it_has, &fd), 5000), 0);
+    spw_lock_close(fd);
+    cr_expect_eq(fcntl(fd, F_GETFD), -1);
+}
+
 /* Holds byte 5, starts a program that outlives it, and ends. */
 static int leave_a_program(void *arg)
 {

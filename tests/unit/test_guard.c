@@ -331,3 +331,18 @@ Test(guard, a_handler_that_was_there_before_gets_what_is_none_of_ours)
         cr_expect_eq(support_wait(support_fork(with_own_handler, &telling), 5000), 0, "%d",
                      telling);
 }
+
+static int ignores_what_is_sent(void *arg)
+{
+    (void)arg;
+    signal(SIGBUS, SIG_IGN);
+    if (spw_guard_install())
+        return 1;
+    raise(SIGBUS);
+    return 0;
+}
+
+Test(guard, a_signal_that_was_ignored_goes_on_being_ignored_where_somebody_sends_it)
+{
+    cr_expect_eq(support_wait(support_fork(ignores_what_is_sent, NULL), 5000), 0);
+}

@@ -312,3 +312,18 @@ Test(worker_down_edges, what_comes_while_the_worker_ends_does_not_go_down)
     cr_expect_eq(stub.puts, 0);
     rig_close(&rig);
 }
+
+Test(worker_down_edges, transfers_that_go_on_after_the_end_are_told)
+{
+    spw_atomic32 stop = 1;
+    start_with((struct rig_config){.capacity = 4, .real_clock = true});
+    cr_expect_eq(spw_worker_run(rig.worker[0], &stop), 0);
+    cr_expect(!spw_worker_left_io(rig.worker[0]));
+    rig_close(&rig);
+    start_with((struct rig_config){.capacity = 4, .real_clock = true});
+    stub.close_status = -ETIMEDOUT;
+    cr_expect_eq(spw_worker_run(rig.worker[0], &stop), 0);
+    cr_expect(spw_worker_left_io(rig.worker[0]));
+    stub.close_status = 0;
+    rig_close(&rig);
+}
