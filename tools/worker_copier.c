@@ -174,4 +174,5 @@ void spw_worker_copier_close(struct spw_worker_copier *copier)
         copier->handle.ops->close(copier->handle.copier);
     spw_pin_close(copier->pin);
     spw_gpu_close(copier->gpu);
+    *copier = (struct spw_worker_copier){.pool = NULL};
 }

@@ -25,6 +25,7 @@ struct spw_worker_copier {
  * had now: a new process may have it. Words in @err. */
 int spw_worker_copier_open(const struct spw_config *config, struct spw_pool *pool, uint32_t k,
                            struct spw_worker_copier *out_copier, struct spw_error *err);
+/** Closed, or never opened, is fine. */
 void spw_worker_copier_close(struct spw_worker_copier *copier);
 
 #endif

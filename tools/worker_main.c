@@ -56,16 +56,27 @@ static int say_end(int status, uint32_t k, struct spw_error *err)
     return status;
 }
 
-/* Serve with what @copier is. 0 or a negative errno; *out_worker is the caller's to close. */
-static int serve(const struct spw_config *config, struct spw_pool *pool, uint32_t k,
-                 const struct spw_worker_copier *copier, struct spw_worker_below *below,
-                 const spw_atomic32 *stop, struct spw_worker **out_worker, struct spw_error *err)
+/* A worker at work. What copies and I/O that didn't end still use is kept, see keep(). */
+struct body {
+    struct body *next;
+    struct spw_config config; /* outlives the caller's */
+    struct spw_pool *pool;
+    struct spw_worker_copier copier;
+    struct spw_worker_below below;
+    struct spw_worker *worker;
+};
+
+/* Serve with what the copier is. 0 or a negative errno. */
+static int serve(struct body *body, uint32_t k, const spw_atomic32 *stop, struct spw_error *err)
 {
     struct spw_error why = {0};
+    const struct spw_config *config = &body->config;
+    struct spw_pool *pool = body->pool;
+    struct spw_pin *pin = body->copier.pin;
     struct spw_worker_config worker_config = {
         .pool = pool,
         .k = k,
-        .copier = copier->handle,
+        .copier = body->copier.handle,
         .queue_chunks = (uint32_t)config->queue_chunks,
         .client_jobs_max = jobs_of_a_client(&pool->geometry),
         .overtake_limit_ns = config->overtake_limit_ns,
@@ -76,87 +87,79 @@ static int serve(const struct spw_config *config, struct spw_pool *pool, uint32_
         .drain_limit_ns = config->drain_limit_ns,
         .io_quarantine_ns = config->io_quarantine_ns,
         .transfers_linger = false, /* a host copier's end with its process */
-        .usable_slots = copier->pin ? spw_pin_usable_slots : NULL,
-        .usable_ctx = copier->pin,
+        .usable_slots = pin ? spw_pin_usable_slots : NULL,
+        .usable_ctx = pin,
         .evict = config->evict == SPW_EVICT_FIFO ? SPW_EVICT_BY_AGE : SPW_EVICT_BY_USE,
         .now_ns = now_ns,
     };
-    spw_worker_below_use(below, &worker_config);
+    body->below = (struct spw_worker_below){.config = config, .pool = pool, .k = k};
+    spw_worker_below_use(&body->below, &worker_config);
     uint64_t afresh = counted(pool, k, SPW_WORKER_afresh);
-    int status = spw_worker_open(&worker_config, out_worker, &why);
+    int status = spw_worker_open(&worker_config, &body->worker, &why);
     if (status)
         return spw_fail(err, status, "worker %u: %s", k, why.text);
     if (counted(pool, k, SPW_WORKER_afresh) != afresh)
         spw_log(SPW_LOG_WARNING,
                 "worker %u: its update ring made no sense: the shard is emptied and goes on", k);
-    return say_end(spw_worker_run(*out_worker, stop), k, err);
+    return say_end(spw_worker_run(body->worker, stop), k, err);
 }
 
-/* What copies and I/O that didn't end may still use: nothing of it is closed or unmapped before this
- * process ends. Kept reachable, for whoever looks for leaks. */
-struct left {
-    struct left *next;
-    struct spw_pool *pool;
-    struct spw_worker *worker;
-    struct spw_worker_copier copier;
-};
-
-static void leave(struct spw_pool *pool, struct spw_worker *worker,
-                  const struct spw_worker_copier *copier)
+/* Until this process ends, and reachable, for whoever looks for leaks. */
+static void keep(struct body *body)
 {
     static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-    static struct left *all;
-    struct left *left = malloc(sizeof *left);
-    if (!left)
-        return; /* as good, but for whoever looks for leaks */
-    *left = (struct left){.pool = pool, .worker = worker, .copier = *copier};
+    static struct body *all;
     pthread_mutex_lock(&mutex);
-    left->next = all;
-    all = left;
+    body->next = all;
+    all = body;
     pthread_mutex_unlock(&mutex);
 }
 
 /* Does anything go on that this worker began? Copies of the host are this thread's own. */
-static bool is_left(const struct spw_worker_which *which, const struct spw_worker_copier *copier,
-                    const struct spw_worker *worker, int status)
+static bool is_left(const struct spw_worker_which *which, const struct body *body, int status)
 {
-    return (status == -ETIMEDOUT && copier->gpu) ||
-           (which->inside && worker && spw_worker_left_io(worker));
+    return (status == -ETIMEDOUT && body->copier.gpu) ||
+           (which->inside && body->worker && spw_worker_left_io(body->worker));
 }
 
+/* With the lock held. */
 static void run(const struct spw_config *config, const struct spw_worker_which *which,
                 struct spw_pool *pool, const spw_atomic32 *stop, struct spw_worker_end *end)
 {
     uint32_t k = which->k;
     struct spw_feed_head *feed = pool->feed[k];
-    struct spw_worker_copier copier;
-    struct spw_worker_below below = {.config = config, .pool = pool, .k = k};
-    struct spw_worker *worker = NULL;
     struct spw_error why = {0};
+    struct body *body = calloc(1, sizeof *body);
+    if (!body) {
+        spw_fail(&end->err, -ENOMEM, "worker %u: out of memory", k);
+        return;
+    }
+    body->config = *config;
+    body->pool = pool;
     spw_inside_enter(feed, which->inside);
     take_place(which, pool);
     spw_pages_use(config, pool, k); /* before any of it is registered */
-    int status = spw_worker_copier_open(config, pool, k, &copier, &why);
+    int status = spw_worker_copier_open(&body->config, pool, k, &body->copier, &why);
     if (status) {
-        spw_inside_leave(feed);
         spw_fail(&end->err, status, "worker %u: %s", k, why.text);
         end->status = config->copier == SPW_CONFIG_COPIER_HOST ? 1 : SPW_EXIT_GPU_LOST;
-        return;
+    } else {
+        status = serve(body, k, stop, &end->err);
+        end->status = status == -ENODEV ? SPW_EXIT_GPU_LOST : status ? 1 : 0;
+        end->left = is_left(which, body, status);
     }
-    status = serve(config, pool, k, &copier, &below, stop, &worker, &end->err);
-    end->status = status == -ENODEV ? SPW_EXIT_GPU_LOST : status ? 1 : 0;
-    end->left = is_left(which, &copier, worker, status);
     if (end->left) {
         if (status == 0)
             spw_fail(&end->err, -ETIMEDOUT, "worker %u: I/O of the tier below didn't end", k);
         end->status = end->status ? end->status : 1;
         spw_inside_remain(feed);
-        leave(pool, worker, &copier);
-    } else {
-        spw_worker_close(worker);
-        spw_worker_copier_close(&copier);
-        spw_inside_leave(feed);
+        keep(body);
+        return;
     }
+    spw_worker_close(body->worker);
+    spw_worker_copier_close(&body->copier);
+    spw_inside_leave(feed);
+    free(body);
 }
 
 /* 0, the lock being taken; or why this isn't the pool's worker @which->k. */
