@@ -156,9 +156,10 @@ bool spw_lock_is_own(int fd, uint32_t byte)
     bool found = false;
     DIR *folder = fstat(fd, &wanted) == 0 ? opendir("/proc/self/fd") : NULL;
     for (struct dirent *entry; folder && !found && (entry = readdir(folder));) {
-        int other = atoi(entry->d_name);
-        found = entry->d_name[0] != '.' && fstat(other, &st) == 0 && st.st_ino == wanted.st_ino &&
-                st.st_dev == wanted.st_dev && shows_lock(other, byte);
+        /* by name: the descriptors are others' to close meanwhile */
+        found = entry->d_name[0] != '.' && fstatat(dirfd(folder), entry->d_name, &st, 0) == 0 &&
+                st.st_ino == wanted.st_ino && st.st_dev == wanted.st_dev &&
+                shows_lock(atoi(entry->d_name), byte);
     }
     if (folder)
         closedir(folder);
