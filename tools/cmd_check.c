@@ -122,6 +122,8 @@ static int check(const struct spw_config *config, bool json)
         print_json(config, &plan, finding, count, &place, could_start);
     } else {
         print_text(finding, count);
+        if (config->topology[0])
+            printf("\nmemory and limits are this host's; below, places on that of --topology\n");
         spw_place_map_print(&place);
     }
     return could_start ? SPW_EXIT_OK : SPW_EXIT_FAILED;

@@ -282,6 +282,16 @@ static void gather_pools(const struct spw_config *config, struct spw_host *host)
         closedir(dir);
 }
 
+/* A name without a folder is the loader's to find. */
+static void gather_cuda(const struct spw_config *config, struct spw_host *host)
+{
+#ifdef SPW_HAVE_CUDA
+    host->cuda_built = true;
+#endif
+    if (strchr(config->cuda_library, '/') && access(config->cuda_library, R_OK))
+        host->cuda_error = errno;
+}
+
 void spw_host_gather(const char *root, const struct spw_config *config, struct spw_host *out_host)
 {
     *out_host = (struct spw_host){0};
@@ -292,6 +302,7 @@ void spw_host_gather(const char *root, const struct spw_config *config, struct s
     gather_pages(root, out_host);
     gather_cpus(root, out_host);
     spw_host_gather_gpus(root, out_host);
+    gather_cuda(config, out_host);
     gather_pools(config, out_host);
     spw_host_gather_nvme(config, out_host);
 }

@@ -57,6 +57,8 @@ struct spw_host {
     uint32_t cpus_allowed, cpus_online;
     char nodes_allowed[SPW_HOST_LIST_BYTES]; /* "0-1" */
     uint32_t nodes;                          /* in that list */
+    bool cuda_built;                         /* these programs can use a GPU */
+    int cuda_error;                          /* why --cuda-library can't be read: an errno, or 0 */
     uint32_t gpus;
     bool gpus_listed; /* by the driver: there are no others */
     struct spw_host_gpu gpu[SPW_HOST_GPUS_MAX];

@@ -251,14 +251,52 @@ static void judge_placement(struct judge *judge)
          host->nodes_allowed[0] ? host->nodes_allowed : "unknown");
 }
 
+/* Why no worker can have a GPU; "" if one may. A library that was named may know GPUs that nobody
+ * else sees. */
+static const char *without_gpus(const struct judge *judge, char out[128])
+{
+    const struct spw_host *host = judge->host;
+    bool named = judge->config->cuda_library[0] != '\0';
+    out[0] = '\0';
+    if (!host->cuda_built)
+        snprintf(out, 128, "built without CUDA");
+    else if (host->cuda_error)
+        snprintf(out, 128, "--cuda-library can't be read: %s", strerror(host->cuda_error));
+    else if (host->gpus == 0 && !named)
+        snprintf(out, 128, "no GPU found");
+    return out;
+}
+
+/* Workers are their own judges of a GPU; that there is none at all is seen before. */
+static void judge_copier(struct judge *judge)
+{
+    uint64_t copier = judge->config->copier;
+    bool asked = judge->config->gpu[0] || judge->config->pin == SPW_CONFIG_PIN_STRICT;
+    struct spw_host_finding *finding;
+    char why[128];
+    if (without_gpus(judge, why)[0] == '\0' || copier == SPW_CONFIG_COPIER_HOST)
+        return;
+    if (copier == SPW_CONFIG_COPIER_CUDA) {
+        finding =
+            find(judge, SPW_HOST_ERROR, "copier", "%s, and --copier cuda needs one a worker", why);
+        remedy(finding, judge->host->cuda_built
+                            ? "install the driver, or --copier auto or host"
+                            : "build with the headers of CUDA 12.8, or --copier auto or host");
+    } else {
+        finding =
+            find(judge, asked ? SPW_HOST_WARNING : SPW_HOST_NOTE, "copier", "%s: the host copies%s",
+                 why, asked ? ", whatever --gpu and --pin ask for" : "");
+        remedy(finding,
+               "--copier cuda refuses to start without a GPU; --copier host looks for none");
+    }
+}
+
 static void judge_gpus(struct judge *judge)
 {
     const struct spw_host *host = judge->host;
-    if (host->gpus == 0) {
-        find(judge, SPW_HOST_NOTE, "gpus", "no GPU found; host copier");
-        return;
-    }
-    for (uint32_t i = 0; i < host->gpus && judge->count < SPW_HOST_FINDINGS_MAX - 7; i++) {
+    if (host->gpus == 0)
+        find(judge, SPW_HOST_NOTE, "gpus", "none found");
+    for (uint32_t i = 0; i < host->gpus && judge->count < SPW_HOST_FINDINGS_MAX - 8; i++) {
         const struct spw_host_gpu *gpu = &host->gpu[i];
         char node[40] = "a node that the host doesn't tell";
         if (gpu->node >= 0)
@@ -307,8 +345,11 @@ uint32_t spw_host_judge(const struct spw_host *host, const struct spw_config *co
     judge_uring(&judge);
     judge_nvme(&judge);
     judge_pages(&judge);
-    judge_placement(&judge);
-    judge_gpus(&judge);
+    if (config->topology[0] == '\0') { /* or else another host is meant */
+        judge_placement(&judge);
+        judge_gpus(&judge);
+        judge_copier(&judge);
+    }
     judge_name(&judge);
     return judge.count;
 }

@@ -159,6 +159,7 @@ static void good_host(void)
         .cpus_online = 8,
         .nodes = 1,
         .nodes_allowed = "0",
+        .cuda_built = true,
         .gpus = 1,
         .gpu = {{.bus_id = "0000:3b:00.0"}},
     };
@@ -311,7 +312,7 @@ Test(host, gpus_and_names_are_told, .init = good_host)
     expect("gpus", SPW_HOST_NOTE, "");
     cr_expect(strstr(judge("gpus")->value, "GPU 0 at 0000:3b:00.0 on node 0"));
     host.gpus = 0;
-    cr_expect(strstr(judge("gpus")->value, "no GPU found; host copier"));
+    cr_expect(strstr(judge("gpus")->value, "none found"));
     host.gpus = SPW_HOST_GPUS_MAX;
     judge("name");
     cr_expect_leq(findings, SPW_HOST_FINDINGS_MAX);
@@ -325,4 +326,44 @@ Test(host, gpus_and_names_are_told, .init = good_host)
     host.daemon_pid = 77;
     expect("name", SPW_HOST_ERROR, "spillway stop");
     cr_expect(strstr(judge("name")->value, "pid 77"));
+}
+
+static void nothing_of_copier(void)
+{
+    findings = spw_host_judge(&host, &config, &plan, finding);
+    for (uint32_t i = 0; i < findings; i++)
+        cr_expect_str_neq(finding[i].what, "copier");
+}
+
+Test(host, CU_7_workers_that_cant_have_a_gpu_are_an_error_where_they_must, .init = good_host)
+{
+    nothing_of_copier();
+    host.gpus = 0;
+    expect("copier", SPW_HOST_NOTE, "--copier cuda");
+    cr_expect_str_eq(judge("copier")->value, "no GPU found: the host copies");
+    config.pin = SPW_CONFIG_PIN_STRICT;
+    expect("copier", SPW_HOST_WARNING, "--copier cuda");
+    config.copier = SPW_CONFIG_COPIER_CUDA;
+    expect("copier", SPW_HOST_ERROR, "install the driver");
+    strcpy(config.cuda_library, "libother.so");
+    nothing_of_copier();
+    host.cuda_error = ENOENT;
+    expect("copier", SPW_HOST_ERROR, "install the driver");
+    host.cuda_built = false;
+    expect("copier", SPW_HOST_ERROR, "headers of CUDA 12.8");
+    config.copier = SPW_CONFIG_COPIER_HOST;
+    nothing_of_copier();
+    config.copier = SPW_CONFIG_COPIER_CUDA;
+    strcpy(config.topology, "other.xml");
+    nothing_of_copier();
+}
+
+Test(host, a_driver_library_that_isnt_there_is_seen, .init = begin)
+{
+    strcpy(config.cuda_library, "/nonexistent/libcuda.so.1");
+    spw_host_gather(root, &config, &host);
+    cr_expect_eq(host.cuda_error, ENOENT);
+    strcpy(config.cuda_library, "libcuda.so.1");
+    spw_host_gather(root, &config, &host);
+    cr_expect_eq(host.cuda_error, 0, "the loader knows where");
 }
