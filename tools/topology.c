@@ -1,12 +1,14 @@
 /* See topology.h. The one file that names hwloc's types. */
 #include "tools/topology.h"
 
+#include <errno.h>
 #include <hwloc.h>
 #include <inttypes.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tier/gpu_identity.h"
 #include "tools/host_impl.h"
@@ -25,20 +27,28 @@ static struct spw_set set_of(hwloc_const_bitmap_t bitmap)
     return set;
 }
 
+static bool is_synthetic(const char *source)
+{
+    return source && strncmp(source, SYNTHETIC, strlen(SYNTHETIC)) == 0;
+}
+
 static int set_source(hwloc_topology_t topology, const char *source)
 {
-    size_t prefix = strlen(SYNTHETIC);
     if (source[0] == '\0')
         return 0;
-    return strncmp(source, SYNTHETIC, prefix) == 0
-               ? hwloc_topology_set_synthetic(topology, source + prefix)
-               : hwloc_topology_set_xml(topology, source);
+    return is_synthetic(source) ? hwloc_topology_set_synthetic(topology, source + strlen(SYNTHETIC))
+                                : hwloc_topology_set_xml(topology, source);
 }
 
 /* With devices, which are left out by default, and with what this process may not use. */
 static int open_topology(const char *source, hwloc_topology_t *out, struct spw_error *err)
 {
     hwloc_topology_t topology = NULL;
+    if (source[0] && !is_synthetic(source) && access(source, R_OK))
+        return spw_fail(err, -EINVAL,
+                        "topology \"%.200s\": %s; give a file of lstopo, or "
+                        "synthetic:STRING",
+                        source, strerror(errno));
     if (hwloc_topology_init(&topology))
         return spw_fail(err, -ENOMEM, "topology: out of memory");
     if (set_source(topology, source) ||
@@ -54,14 +64,15 @@ static int open_topology(const char *source, hwloc_topology_t *out, struct spw_e
     return 0;
 }
 
-static void take_nodes(hwloc_topology_t topology, struct spw_topology *out)
+static void take_nodes(hwloc_topology_t topology, bool synthetic, struct spw_topology *out)
 {
     hwloc_obj_t object = NULL;
     while ((object = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_NUMANODE, object)) &&
            out->node_count < SPW_TOPOLOGY_NODES_MAX) {
         struct spw_topology_node *node = &out->node[out->node_count++];
         node->number = object->os_index;
-        node->normal = object->attr->numanode.local_memory > 0;
+        /* hwloc gives a node of a synthetic one no memory where its string doesn't say */
+        node->normal = synthetic || object->attr->numanode.local_memory > 0;
         node->available_bytes = SPW_TOPOLOGY_UNKNOWN;
         node->cpus = set_of(object->cpuset);
     }
@@ -248,7 +259,7 @@ int spw_topology_load(const struct spw_topology_config *config, struct spw_topol
     *out = (struct spw_topology){.here = hwloc_topology_is_thissystem(topology),
                                  .cpus = set_of(hwloc_topology_get_allowed_cpuset(topology)),
                                  .nodes = set_of(hwloc_topology_get_allowed_nodeset(topology))};
-    take_nodes(topology, out);
+    take_nodes(topology, is_synthetic(config->source), out);
     qsort(out->node, out->node_count, sizeof out->node[0], by_number);
     if (config->root)
         ask_sysfs(config->root, out);

@@ -169,6 +169,13 @@ Test(topology, this_host_is_here_and_has_a_cpu_and_a_node)
     cr_expect_geq(topology.node_count, 1);
 }
 
+Test(topology, a_synthetic_node_whose_memory_isnt_said_has_some)
+{
+    load("synthetic:pack:2 [numa] core:4 pu:1", NULL);
+    cr_assert_eq(topology.node_count, 2);
+    cr_expect(topology.node[0].normal && topology.node[1].normal);
+}
+
 Test(topology, nonsense_is_refused_with_its_name)
 {
     static const char *const bad[] = {"/nowhere/host.xml", "synthetic:", "synthetic:nonsense:3",
