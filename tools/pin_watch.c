@@ -1,6 +1,8 @@
 /* See pin_watch.h. Written: the log. */
 #include "tools/pin_watch.h"
 
+#include <string.h>
+
 #include "tier/counters.h"
 #include "tools/gpu_words.h"
 #include "tools/log.h"
@@ -58,15 +60,17 @@ static int refused(uint32_t k, struct spw_pool *pool, uint64_t mode)
     char name[SPW_GPU_NAME_BYTES], text[SPW_GPU_WORDS_BYTES];
     spw_gpu_words_name(feed, k, name);
     spw_gpu_words_text(feed, text);
+    const char *remedy = strstr(text, "wasn't pinned within")
+                             ? "a longer --pin-limit"
+                             : "see ulimit -l and the container's limits, or try a smaller "
+                               "--pin-piece";
     if (mode == SPW_CONFIG_PIN_STRICT) {
-        spw_log(SPW_LOG_ERROR,
-                "%s: %s; start with --pin relaxed to go on without, or a longer --pin-limit", name,
-                text);
+        spw_log(SPW_LOG_ERROR, "%s: %s; %s, or --pin relaxed to go on without", name, text, remedy);
         return -ENOMEM;
     }
     if (spw_load_relaxed(&pool->ctl->pinning) != SPW_PINNING_OFF) {
-        spw_log(SPW_LOG_WARNING, "%s: %s; all workers go on with memory that isn't pinned", name,
-                text);
+        spw_log(SPW_LOG_WARNING, "%s: %s; all workers go on with memory that isn't pinned; %s",
+                name, text, remedy);
         spw_store_relaxed(&pool->ctl->pinning, SPW_PINNING_OFF); /* workers look now and then */
     }
     return 0;
