@@ -84,7 +84,8 @@ static const struct spw_option table[] = {
      "never"},
     {"pin-limit", "copier", SPW_OPTION_DURATION, FIELD(pin_limit_ns), 1000000,
      24 * 3600 * SECOND_NS, NULL, "10min",
-     "how long pinning may take in each worker, from its start"},
+     "how long pinning may take in each worker, from its start, turns of others included: allow "
+     "for the whole pool"},
     {"pin-piece", "copier", SPW_OPTION_BYTES, FIELD(pin_piece), 4096, 1ull << 30, NULL, "1GiB",
      "bytes that one call pins at most, but one chunk-bytes at least"},
     {"gpu-restarts", "copier", SPW_OPTION_COUNT, FIELD(gpu_restarts), 0, 1000, NULL, "5",
@@ -106,7 +107,7 @@ static const struct spw_option table[] = {
      NULL, NULL,
      "CPUs of each worker like 0-3,8, or auto, with slashes; by default all of its GPU's node"},
     {"exclude-cpus", "placement", SPW_OPTION_TEXT, FIELD(exclude_cpus), 0, TEXT_MAX(exclude_cpus),
-     NULL, NULL, "CPUs that no worker runs on by itself, like 0-3,8"},
+     NULL, NULL, "CPUs that no worker runs on unless --worker-cpus names them: 0-3,8"},
     {"placement", "placement", SPW_OPTION_CHOICE, FIELD(placement), 0, 0, placement_names,
      "relaxed",
      "when memory can't be put on its node: relaxed, a warning; strict, the pool doesn't start"},
