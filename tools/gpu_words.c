@@ -16,9 +16,9 @@ const char *spw_gpu_words_name(const struct spw_feed_head *feed, uint32_t k,
     spw_gpu_uuid_print(uuid, text);
     spw_gpu_bus_print(spw_load_relaxed(&feed->gpu.bus), bus);
     if (half[0] == 0 && half[1] == 0)
-        snprintf(out, SPW_GPU_NAME_BYTES, "gpu%u", k);
+        snprintf(out, SPW_GPU_NAME_BYTES, "worker %u's GPU", k);
     else
-        snprintf(out, SPW_GPU_NAME_BYTES, "gpu%u (%s, %s)", k, text, bus);
+        snprintf(out, SPW_GPU_NAME_BYTES, "worker %u's GPU (%s, %s)", k, text, bus);
     return out;
 }
 

@@ -8,7 +8,7 @@
 #define SPW_GPU_NAME_BYTES  96u
 #define SPW_GPU_WORDS_BYTES (SPW_GPU_TEXT_WORDS * 8u)
 
-/** "gpu0 (GPU-..., 0000:3b:00.0)" of worker @k, "gpu0" as long as it hasn't said which; returns
+/** "worker 0's GPU (GPU-..., 0000:3b:00.0)", without the brackets as long as it hasn't said which; returns
  * @out. */
 const char *spw_gpu_words_name(const struct spw_feed_head *feed, uint32_t k,
                                char out[SPW_GPU_NAME_BYTES]);

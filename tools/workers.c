@@ -82,7 +82,7 @@ static void tell_copier(struct spw_workers *workers, uint32_t k)
     workers->told_copier = true;
     /* [GR-1] acquire: the record before its kind */
     if (spw_load_acquire(&feed->gpu.kind) == SPW_COPIER_CUDA) {
-        spw_log(SPW_LOG_INFO, "worker %u copies by %s", k, spw_gpu_words_name(feed, k, name));
+        spw_log(SPW_LOG_INFO, "%s copies", spw_gpu_words_name(feed, k, name));
         if (first && (config->store_rate || config->load_rate))
             spw_log(SPW_LOG_WARNING, "--store-rate and --load-rate pace host copies alone");
     } else if (first && spw_gpu_words_text(feed, text)[0] != '\0') {
@@ -164,7 +164,7 @@ static bool give_up(struct spw_workers *workers, uint32_t k, uint64_t ran_ns)
     worker->given_up = true;
     /* relaxed: for display */
     spw_store_relaxed(&workers->pool->ctl->worker[k].out_of_service, 1);
-    spw_log(SPW_LOG_ERROR, "%s: out of service after %u failures; the others go on",
+    spw_log(SPW_LOG_ERROR, "%s: out of service after %u failures; workers that are left go on",
             spw_gpu_words_name(workers->pool->feed[k], k, name), worker->faults.count);
     return true;
 }

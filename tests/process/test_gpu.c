@@ -31,7 +31,7 @@ Test(process_gpu, chunks_of_gpu_memory_go_through_the_pool_and_come_back)
     cr_expect(strstr(out, "rounds 200"), "%s", out);
     cr_expect_eq(proc_count(&gpu_pool, 0, SPW_WORKER_chunks_loaded), 200);
     cr_expect_eq(proc_count(&gpu_pool, 0, SPW_WORKER_kv_registered), 1);
-    cr_expect(proc_said(&gpu_pool, "worker 0 copies by gpu0 (" GPU_A ", 0000:10:00.0)"));
+    cr_expect(proc_said(&gpu_pool, "worker 0's GPU (" GPU_A ", 0000:10:00.0) copies"));
     gpu_pool_stop();
 }
 
@@ -96,8 +96,8 @@ Test(process_gpu, CU_7_workers_take_the_gpus_that_the_configuration_names)
 {
     char out[512];
     gpu_pool_start(2, "--gpu", GPU_B ",10:00.0");
-    cr_expect(proc_said(&gpu_pool, "worker 0 copies by gpu0 (" GPU_B ", 0000:90:00.0)"));
-    cr_expect(proc_said(&gpu_pool, "worker 1 copies by gpu1 (" GPU_A ", 0000:10:00.0)"));
+    cr_expect(proc_said(&gpu_pool, "worker 0's GPU (" GPU_B ", 0000:90:00.0) copies"));
+    cr_expect(proc_said(&gpu_pool, "worker 1's GPU (" GPU_A ", 0000:10:00.0) copies"));
     cr_expect_eq(gpu_pool_engine(GPU_B, "rounds", "3", out, sizeof out), 0, "%s", out);
     cr_expect(strstr(out, "worker 0"), "%s", out);
     gpu_pool_stop();

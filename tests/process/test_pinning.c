@@ -146,9 +146,9 @@ Test(process_pinning, CU_2_relaxed_one_that_cannot_pin_leaves_all_unpinned_with_
     cr_expect(await_pinning(0, SPW_PIN_NONE));
     cr_expect_eq(spw_load_relaxed(&gpu_pool.seen->feed[0]->gpu.pinned_bytes), 0);
     cr_expect_eq(spw_load_relaxed(&gpu_pool.seen->ctl->pinning), SPW_PINNING_OFF);
-    cr_expect(proc_said(&gpu_pool,
-                        "gpu1 (" GPU_B ", 0000:90:00.0): memory can't be pinned at offset 0: "
-                        "CUDA_ERROR_OUT_OF_MEMORY"),
+    cr_expect(proc_said(&gpu_pool, "worker 1's GPU (" GPU_B
+                                   ", 0000:90:00.0): memory can't be pinned at offset 0: "
+                                   "CUDA_ERROR_OUT_OF_MEMORY"),
               "%s", gpu_pool.words);
     cr_expect(strstr(stat_words(), "pinned: 0 of 2"), "%s", stat_words());
     gpu_pool_expect_rounds("0", ROUNDS);
@@ -171,9 +171,9 @@ Test(process_pinning, CU_2_strict_one_that_cannot_pin_ends_the_pool_and_is_named
     proc_spawn(&gpu_pool);
     cr_expect_eq(support_wait(gpu_pool.daemon, 10000), 1);
     gpu_pool.daemon = 0;
-    cr_expect(proc_said(&gpu_pool,
-                        "gpu1 (" GPU_B ", 0000:90:00.0): memory can't be pinned at offset 0: "
-                        "CUDA_ERROR_OUT_OF_MEMORY; 0 of "),
+    cr_expect(proc_said(&gpu_pool, "worker 1's GPU (" GPU_B
+                                   ", 0000:90:00.0): memory can't be pinned at offset 0: "
+                                   "CUDA_ERROR_OUT_OF_MEMORY; 0 of "),
               "%s", gpu_pool.words);
     proc_close(&gpu_pool);
 }
@@ -319,7 +319,8 @@ Test(process_pinning, CU_3_strict_a_limit_that_is_too_short_ends_the_pool)
     gpu_pool.daemon = 0;
     cr_expect(proc_said(&gpu_pool, "0000:10:00.0): memory wasn't pinned within 0.1 s: "), "%s",
               gpu_pool.words);
-    cr_expect(proc_said(&gpu_pool, "; a longer --pin-limit, or --pin relaxed"), "%s", gpu_pool.words);
+    cr_expect(proc_said(&gpu_pool, "; a longer --pin-limit, or --pin relaxed"), "%s",
+              gpu_pool.words);
     proc_close(&gpu_pool);
 }
 

@@ -48,15 +48,15 @@ TestSuite(gpu_words, .timeout = 10, .init = make);
 Test(gpu_words, a_gpu_is_named_by_uuid_and_address_once_they_are_known)
 {
     char name[SPW_GPU_NAME_BYTES];
-    cr_expect_str_eq(spw_gpu_words_name(feed, 3, name), "gpu3");
+    cr_expect_str_eq(spw_gpu_words_name(feed, 3, name), "worker 3's GPU");
     spw_store_relaxed(&feed->gpu.uuid[0], 0x0123456789abcdefull);
     spw_store_relaxed(&feed->gpu.uuid[1], 0xfedcba9876543210ull);
     spw_store_relaxed(&feed->gpu.bus, 0x13b08);
     cr_expect_str_eq(spw_gpu_words_name(feed, 3, name),
-                     "gpu3 (GPU-01234567-89ab-cdef-fedc-ba9876543210, 0001:3b:01.0)");
+                     "worker 3's GPU (GPU-01234567-89ab-cdef-fedc-ba9876543210, 0001:3b:01.0)");
     spw_store_relaxed(&feed->gpu.bus, SPW_BUS_UNKNOWN);
     cr_expect_str_eq(spw_gpu_words_name(feed, 3, name),
-                     "gpu3 (GPU-01234567-89ab-cdef-fedc-ba9876543210, ?)");
+                     "worker 3's GPU (GPU-01234567-89ab-cdef-fedc-ba9876543210, ?)");
 }
 
 Test(gpu_words, text_is_kept_whole_or_cut_and_a_shorter_one_leaves_no_rest)
