@@ -69,7 +69,9 @@ static int find_worker(const struct spw_client *client, const uint8_t gpu[16],
 {
     char known[KNOWN_BYTES] = "", wanted[SPW_GPU_UUID_TEXT], text[SPW_GPU_UUID_TEXT];
     uint8_t uuid[16];
+    bool any = false;
     for (uint32_t k = 0; k < client->workers; k++) {
+        any |= spw_load_relaxed(&client->pool.feed[k]->gpu.kind) != SPW_COPIER_HOST;
         if (!has_gpu(client, k, uuid))
             continue;
         if (memcmp(uuid, gpu, sizeof uuid) == 0)
@@ -79,6 +81,8 @@ static int find_worker(const struct spw_client *client, const uint8_t gpu[16],
         if (length + sizeof text + 2 < sizeof known)
             snprintf(known + length, sizeof known - length, "%s%s", length ? ", " : "", text);
     }
+    if (!any)
+        return spw_fail(err, -EOPNOTSUPP, "workers of this pool copy host memory alone: --copier");
     spw_gpu_uuid_print(gpu, wanted);
     return spw_fail(err, -ENODEV, "no worker of this pool has %s; known: %s", wanted,
                     known[0] ? known : "none");
