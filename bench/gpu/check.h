@@ -24,6 +24,8 @@ int check_layouts(struct check *check);
 int check_ipc(struct check *check);
 int check_fences(struct check *check);
 int check_pinning(struct check *check);
+/** Copies beside the seams of four registrations of @bytes each; told as a line of its own. */
+void check_seams(struct check *check, uint64_t bytes);
 int check_bandwidth(struct check *check);
 int check_kernel(struct check *check);
 int check_beside(struct check *check);

@@ -133,5 +133,7 @@ int check_pinning(struct check *check)
     if (status == 0)
         status = pin_huge(&memory);
     close_memory(&memory);
+    if (status == 0)
+        check_seams(check, bytes / 2 < 2ull << 20 ? 2ull << 20 : bytes / 2);
     return status;
 }

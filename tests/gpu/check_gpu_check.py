@@ -88,6 +88,7 @@ def faults(kernel):
               "copies went another way")
     finds("a GPU that is lost", "layouts", "copy:100:700", "CUDA_ERROR_ILLEGAL_ADDRESS")
     finds("a wrong byte of another process", "ipc", "byte:150:1", "wrong")
+    finds("a wrong byte beside a seam", "pinning", "byte:300:1", "bytes are wrong")
     finds("a handle that can't be opened", "ipc", "IpcOpenMemHandle:1-:1",
           "CUDA_ERROR_INVALID_VALUE")
     finds("memory that can't be exported", "ipc", "IpcGetMemHandle:1-:801", "the second process")
