@@ -172,8 +172,9 @@ static int become(const struct spw_worker_which *which, struct spw_pool *pool,
         return spw_fail(err, -ESTALE, "worker %u: the pool was made anew by another daemon", k);
     bool taken = spw_lock_take(pool->lock_fd, SPW_LOCK_WORKER(k)) == 0;
     if (!taken && !spw_load_relaxed(&feed->inside_left))
-        return spw_fail(err, -EBUSY, "worker %u: there is one, pid %" PRIu64, k,
-                        spw_load_relaxed(&pool->ctl->worker[k].pid));
+        return spw_fail(
+            err, -EBUSY, "worker %u: %s process is this pool's worker %u", k,
+            spw_load_relaxed(&feed->inside_pid) == (uint64_t)getpid() ? "this very" : "another", k);
     if (!taken || spw_inside_lingers(feed))
         return spw_fail(err, -EBUSY,
                         "worker %u: the engine that was this worker, pid %" PRIu64

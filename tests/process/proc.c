@@ -255,12 +255,10 @@ int proc_await(struct proc_pool *pool)
         spw_pool_detach(probe);
         rc = attach_new(pool, SPW_ROLE_TOOL, probe);
     }
-    if (rc == 0) {
-        look_away(pool); /* from a pool before */
+    if (rc == 0)
         pool->seen = probe;
-    } else {
+    else
         free(probe);
-    }
     return rc < 0 ? -ETIMEDOUT : rc;
 }
 

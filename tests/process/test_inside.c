@@ -215,7 +215,7 @@ Test(process_inside, nobody_else_is_that_worker_meanwhile)
     start(2, "0");
     struct engine first = spawn("0"), second = spawn("0"), third = spawn("1"), fourth = spawn("2");
     expect_answer(&first, "start\n", "up");
-    expect_refused(&second, -EBUSY, "worker 0: there is one, pid");
+    expect_refused(&second, -EBUSY, "another process is this pool's worker 0");
     expect_refused(&third, -EINVAL, "--inside 1");
     expect_refused(&fourth, -EINVAL, "worker 2");
     expect_answer(&first, "runs\n", "runs");
@@ -339,10 +339,13 @@ Test(process_inside, a_new_daemon_goes_on_with_what_an_engines_thread_has_stored
     meet(1);
     cr_assert_eq(actor_store(&actor, 1, 3), 3);
     actor_close(&actor);
+    struct spw_pool *before = pool.seen;
     proc_kill_daemon(&pool);
     expect_answer(&engine, "runs\n", "runs");
     proc_spawn(&pool);
     cr_assert_eq(proc_await(&pool), 0);
+    spw_pool_detach(before);
+    free(before);
     cr_expect(has_ended(&engine));
     expect_answer(&engine, "stop\n", "stopped 0");
     expect_answer(&engine, "start\n", "up");
