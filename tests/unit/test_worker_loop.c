@@ -86,10 +86,14 @@ Test(worker_loop, a_sleeping_worker_is_woken_and_an_idle_one_costs_nothing)
     cr_assert(pthread_getcpuclockid(thread, &clock) == 0);
     clock_gettime(clock, &cpu);
     int64_t before_ns = cpu.tv_sec * 1000000000ll + cpu.tv_nsec;
+    const spw_atomic64 *sleeps = &rig.daemon.feed[0]->counter[SPW_WORKER_sleeps];
+    uint64_t sleeps_before = spw_load_relaxed(sleeps);
     sleep_ms(2000);
     clock_gettime(clock, &cpu);
     int64_t used_ns = cpu.tv_sec * 1000000000ll + cpu.tv_nsec - before_ns;
-    cr_expect(used_ns < 20000000, "idle: %d us in 2 s", (int)(used_ns / 1000));
+    /* it wakes by its tick of 100 ms alone; what a busy host charges for that is another matter */
+    cr_expect_leq(spw_load_relaxed(sleeps) - sleeps_before, 25);
+    cr_expect(used_ns < 200000000, "idle: %d us in 2 s", (int)(used_ns / 1000));
 
     for (uint64_t i = 0; i < 20; i++) {
         sleep_ms(2);
