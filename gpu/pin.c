@@ -1,8 +1,11 @@
 /* See pin.h: what the worker calls. Written: what is wanted, copies begun and ended; the worker's record of
  * its GPU while there is no thread. */
+#include <fcntl.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "gpu/pin_impl.h"
+#include "shm/alive.h"
 
 /* ---- which memory ---------------------------------------------------------------------------- */
 
@@ -111,6 +114,17 @@ static void init_bell(struct spw_pin *pin)
     pthread_mutex_init(&pin->lock, NULL);
 }
 
+/* Without it, or what a forked child would keep: none. */
+static int open_host(const char *dir)
+{
+    int fd = dir ? open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    if (fd >= 0 && spw_lock_adopt(fd)) {
+        close(fd);
+        fd = -1;
+    }
+    return fd;
+}
+
 int spw_pin_open(const struct spw_pin_config *config, struct spw_pin **out_pin,
                  struct spw_error *err)
 {
@@ -119,6 +133,7 @@ int spw_pin_open(const struct spw_pin_config *config, struct spw_pin **out_pin,
     if (!pin)
         return spw_fail(err, status, "no memory to pin memory");
     pin->config = *config;
+    pin->host_fd = open_host(config->host_dir);
     init_bell(pin);
     for (uint32_t s = 0; s < config->shards && status == 0; s++)
         status = open_shard(pin, s);
@@ -154,6 +169,7 @@ void spw_pin_close(struct spw_pin *pin)
         if (spw_load_relaxed(&pin->config.record->pin_state) != SPW_PIN_REFUSED)
             spw_pin_show_state(pin, SPW_PIN_NONE);
     }
+    spw_lock_close(pin->host_fd);
     for (uint32_t s = 0; s < pin->config.shards; s++) {
         free(pin->shard[s].is_pinned);
         free(pin->shard[s].is_wanted);

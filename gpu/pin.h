@@ -54,14 +54,17 @@ struct spw_pin_config {
     struct spw_pin_backend backend;
     struct spw_pin_memory memory[SPW_WORKERS_MAX]; /* shards; others' are mapped read-only */
     uint32_t shards;
-    uint32_t k;                    /* the own one                                             */
-    uint32_t slot_bytes;           /* seams lie between so many; as in the pool's geometry    */
-    uint32_t cell_shift;           /* likewise                                                */
-    uint64_t piece_bytes;          /* at most, 0 = SPW_PIN_PIECE_BYTES                        */
-    uint64_t limit_ns;             /* for all of the own shard, 0 = none                      */
-    uint32_t threads;              /* that touch, on the caller's CPUs; 0 = one a CPU, 4 at most */
-    int lock_fd;                   /* of the pool (shm/alive.h)                               */
-    const spw_atomic32 *pinning;   /* of ctl; OFF: nothing is pinned (any more)        */
+    uint32_t k;                  /* the own one                                             */
+    uint32_t slot_bytes;         /* seams lie between so many; as in the pool's geometry    */
+    uint32_t cell_shift;         /* likewise                                                */
+    uint64_t piece_bytes;        /* at most, 0 = SPW_PIN_PIECE_BYTES                        */
+    uint64_t limit_ns;           /* for all of the own shard, 0 = none                      */
+    uint32_t threads;            /* that touch, on the caller's CPUs; 0 = one a CPU, 4 at most */
+    int lock_fd;                 /* of the pool (shm/alive.h)                               */
+    const char *host_dir;        /* NULL, or a folder that the host's pools have in common: whoever
+                                      registers holds it by flock(), but nobody is waited for over
+                                      10 s a piece: anyone may hold it */
+    const spw_atomic32 *pinning; /* of ctl; OFF: nothing is pinned (any more)        */
     struct spw_gpu_record *record; /* pin_state, pinned_bytes, pin_total_bytes are kept here */
     spw_atomic64 *touched; /* NULL, or bytes of the own shard touched so far are kept here */
     /* Why it was refused: called by the pin thread once, before pin_state says so */

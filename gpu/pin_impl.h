@@ -30,6 +30,7 @@ struct spw_pin {
     spw_atomic32 stop;         /* by the worker                                              */
     uint64_t until_ns;         /* the limit, for the own shard                               */
     uint64_t touched_before;   /* of the pieces before                                       */
+    int host_fd;               /* of config.host_dir, -1 = none                              */
     bool runs;                 /* the thread does                                            */
     bool dropped;              /* for good                                                   */
     pthread_t thread;

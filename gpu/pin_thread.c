@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <time.h>
 
 #include "gpu/pin_impl.h"
@@ -11,11 +12,12 @@
 #include "shm/alive.h"
 #include "shm/crash_point.h"
 
-#define TURN_NS     1000000ull   /* between two tries to get the turn  */
-#define PAUSE_NS    3000000ull   /* after a registration, for others to get it */
-#define IDLE_NS     100000000ull /* between two looks at ctl.pinning   */
-#define TOUCHERS    4u
-#define WORDS_BYTES 200u
+#define TURN_NS      1000000ull     /* between two tries to get the turn  */
+#define PAUSE_NS     3000000ull     /* after a registration, for others to get it */
+#define IDLE_NS      100000000ull   /* between two looks at ctl.pinning   */
+#define HOST_TURN_NS 10000000000ull /* for another pool's turn to end */
+#define TOUCHERS     4u
+#define WORDS_BYTES  200u
 
 static struct spw_pin_shard *own_shard(struct spw_pin *pin)
 {
@@ -122,6 +124,28 @@ static void take_turn(struct attempt *attempt)
     }
 }
 
+static void drop_turn(struct spw_pin *pin)
+{
+    if (pin->host_fd >= 0)
+        flock(pin->host_fd, LOCK_UN);
+    spw_lock_drop(pin->config.lock_fd, SPW_LOCK_PINNING);
+}
+
+/* Among the pools of the host, with the turn among this one's workers. */
+static void take_host(struct attempt *attempt)
+{
+    struct spw_pin *pin = attempt->pin;
+    uint64_t until_ns = spw_monotonic_ns() + HOST_TURN_NS;
+    while (flock(pin->host_fd, LOCK_EX | LOCK_NB) && spw_monotonic_ns() < until_ns) {
+        attempt->status = look(pin, attempt->until_ns);
+        if (attempt->status != 0) {
+            drop_turn(pin);
+            return;
+        }
+        rest(pin, TURN_NS);
+    }
+}
+
 /* Touch, register, tell who copies. */
 static void pin_piece(struct attempt *attempt, struct spw_pin_shard *shard, uint32_t piece)
 {
@@ -134,12 +158,14 @@ static void pin_piece(struct attempt *attempt, struct spw_pin_shard *shard, uint
     touch_piece(attempt, shard->memory.start + from, to - from);
     if (attempt->status == 0)
         take_turn(attempt);
+    if (attempt->status == 0 && pin->host_fd >= 0)
+        take_host(attempt);
     if (attempt->status != 0)
         return;
     SPW_CRASH_POINT("pin.turn_taken");
     attempt->status = backend->add(backend->ctx, shard->memory.start + from, to - from,
                                    attempt->own, &attempt->name);
-    spw_lock_drop(pin->config.lock_fd, SPW_LOCK_PINNING);
+    drop_turn(pin);
     if (attempt->status != 0)
         return;
     shard->is_held[piece / 64] |= 1ull << (piece % 64);

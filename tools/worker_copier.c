@@ -74,6 +74,7 @@ static int open_pin(const struct spw_config *config, struct spw_worker_copier *c
         .piece_bytes = config->pin_piece,
         .limit_ns = config->pin_limit_ns,
         .lock_fd = pool->lock_fd,
+        .host_dir = config->shm_dir,
         .pinning = &pool->ctl->pinning,
         .record = &feed->gpu,
         .touched = &feed->counter[SPW_WORKER_touched_bytes],

@@ -1,11 +1,15 @@
 /* Pinning on a driver of the test's own: pieces, turns, touching, the frontier. */
 #include "tests/unit/pin_rig.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+
+#include "tests/support/env.h"
 
 TestSuite(pin, .timeout = 30);
 
@@ -184,6 +188,29 @@ Test(pin, a_turn_that_never_comes_ends_at_the_limit)
     cr_expect_str_eq(rig.words, "memory wasn't pinned within 0.1 s: 4194304 of 4194304 bytes "
                                 "touched, 0 pinned");
     cr_expect_eq(rig.driver.adds, 0);
+    pin_rig_finish(&rig);
+    close(other);
+    close(lock);
+}
+
+/* Two pools: each has a lock of its own, and the folder in common. */
+Test(pin, pools_of_a_host_take_turns_by_their_folder)
+{
+    struct pin_rig rig;
+    char dir[SUPPORT_PATH_BYTES];
+    int lock = pin_rig_lock();
+    cr_assert_eq(support_shm_dir(dir), 0);
+    int other = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    cr_assert(other >= 0 && flock(other, LOCK_EX) == 0);
+    pin_rig_prepare(&rig, lock, 8, PIN_MIB);
+    rig.config.host_dir = dir;
+    pin_rig_start(&rig);
+    usleep(100000); /* without that, all is pinned in a tenth of it */
+    cr_expect_eq(rig.driver.adds, 0, "it isn't its turn");
+    cr_expect_eq(flock(other, LOCK_UN), 0);
+    cr_expect(pin_rig_wait(&rig, SPW_PIN_DONE));
+    cr_expect_eq(rig.driver.adds, 2);
+    cr_expect_eq(flock(other, LOCK_EX | LOCK_NB), 0, "it has let go of it");
     pin_rig_finish(&rig);
     close(other);
     close(lock);
