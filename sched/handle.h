@@ -308,6 +308,12 @@ struct spw_command spw_command_make(const struct spw_client *client, uint8_t op,
 uint32_t spw_command_room(struct spw_client *client, uint32_t k, uint32_t want);
 /** Send @command, its body (@command->body_slots) being written already, and ring. */
 void spw_command_send(struct spw_client *client, uint32_t k, const struct spw_command *command);
+/** Tell worker @k to end @ticket. 0 or -EAGAIN. */
+int spw_command_cancel(struct spw_client *client, uint32_t k, uint64_t incarnation,
+                       uint64_t ticket);
+/** Chunks whose run of @blocks_per_chunk ids each fits the lane as one message. */
+uint32_t spw_command_run_limit(const struct spw_client *client, uint32_t blocks_per_chunk);
+
 /* ---- kv.c ------------------------------------------------------------------------------------ */
 
 /** Has this client ever registered memory at worker @k? Block ids of its runs there mean that. */
@@ -316,12 +322,5 @@ bool spw_kv_registered(const struct spw_client *client, uint32_t k);
 bool spw_fence_taken(const struct spw_client *client, uint32_t k, uint32_t fence);
 /** A run of @job, which is about to be sent, names it. */
 void spw_fence_use(struct spw_client *client, struct spw_open_job *job, uint32_t fence);
-
-/* ---- send.c, again ---- */
-/** Tell worker @k to end @ticket. 0 or -EAGAIN. */
-int spw_command_cancel(struct spw_client *client, uint32_t k, uint64_t incarnation,
-                       uint64_t ticket);
-/** Chunks whose run of @blocks_per_chunk ids each fits the lane as one message. */
-uint32_t spw_command_run_limit(const struct spw_client *client, uint32_t blocks_per_chunk);
 
 #endif

@@ -2,14 +2,14 @@
 #define SPW_SHM_NEAR_H
 /*
  * How much of some memory lies on its NUMA nodes: a sample of its pages is asked. Nothing is written
- * but page tables of this process, by reading.
+ * but page tables of this process.
  */
 #include "shm/region.h"
 
 /** Say in @out_node[i] where page @page[i] of this process lies, or a negative errno of that page. 0 or
  * a negative errno of all. */
 typedef int spw_near_where(void *ctx, void *const *page, uint32_t count, int *out_node);
-/** What the kernel says: each page is read once, so that it is there. */
+/** What the kernel says: each page is brought into the page table, so that it is there. */
 spw_near_where spw_near_where_kernel;
 
 #define SPW_NEAR_SAMPLE 256u

@@ -152,7 +152,8 @@ static void run(const struct spw_config *config, const struct spw_worker_which *
         if (status == 0)
             spw_fail(&end->err, -ETIMEDOUT, "worker %u: I/O of the tier below didn't end", k);
         end->status = end->status ? end->status : 1;
-        spw_inside_remain(feed);
+        if (which->inside)
+            spw_inside_remain(feed);
         keep(body);
         return;
     }

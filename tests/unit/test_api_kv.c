@@ -137,6 +137,9 @@ Test(api_kv, CU_7_a_GPU_that_no_worker_has_is_refused_with_those_that_there_are)
     config = config_of(gpu_a);
     cr_expect_eq(register_at(&config, &worker), -ENODEV, "a host copier's words are no GPU");
     cr_expect(strstr(text, name_b) && strstr(text, "known: GPU-bb"), "%s", text);
+    spw_store_relaxed(&api.rig.pool[1].feed[1]->gpu.kind, SPW_COPIER_HOST);
+    cr_expect_eq(register_at(&config, &worker), -EOPNOTSUPP);
+    cr_expect(strstr(text, "--copier"), "%s", text);
     finish();
 }
 
